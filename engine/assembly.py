@@ -1,0 +1,163 @@
+"""Builds the parts of an engine: a real one around a model, or the same around a script."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.errors import ModelLoadError
+from engine.execution.runner import ModelRunner
+from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.scheduler import SchedulerLimits
+from engine.scripted import Script, ScriptedRunner
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.text.protocol import Tokenizer
+from engine.types import LoadProgress, ModelInfo
+
+DEFAULT_SCRIPTED_MODEL_LEN = 8192
+DEFAULT_KV_CACHE_TOKENS = 65_536
+MAX_MEMORY_SHARE = 0.25
+"""Of the memory that is available at start, what the KV cache takes at most by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """What the engine thread runs and what the loop may read of it."""
+
+    core: EngineCore
+    tokenizer: Tokenizer
+    model: ModelInfo
+
+
+def assemble_scripted(config: EngineConfig, script: Script) -> Assembly:
+    """An engine that plays `script`."""
+    tokenizer = ByteTokenizer()
+    max_model_len = config.max_model_len or DEFAULT_SCRIPTED_MODEL_LEN
+    num_tokens = config.kv_cache_tokens or max(max_model_len, DEFAULT_KV_CACHE_TOKENS)
+    return _assemble(
+        config,
+        ScriptedRunner(script, tokenizer),
+        tokenizer,
+        max_model_len=max_model_len,
+        num_blocks=-(-num_tokens // config.block_size),
+        architecture="scripted",
+        dtype="none",
+        device="none",
+        vocab_size=tokenizer.vocab_size,
+    )
+
+
+def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> Assembly:
+    """An engine around the model that `config` names. Imports torch. Raises ModelLoadError."""
+    import torch
+
+    from engine.execution.model_runner import TorchModelRunner
+    from engine.kv.kv_cache import KVCache
+    from engine.models.registry import load_model
+
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    loaded = load_model(config, on_progress)
+    model = loaded.config
+    max_model_len = model.max_model_len(config.max_model_len)
+    if max_model_len > model.max_position_embeddings:
+        raise ModelLoadError(
+            f"max_model_len is {max_model_len}, and the model has "
+            f"{model.max_position_embeddings} positions"
+        )
+    num_blocks = _num_blocks(
+        config,
+        max_model_len,
+        KVCache.bytes_per_token(
+            num_layers=model.num_layers,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            dtype=loaded.model.dtype,
+        ),
+    )
+    cache = KVCache(
+        num_layers=model.num_layers,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=loaded.model.dtype,
+        device=loaded.model.device,
+    )
+    return _assemble(
+        config,
+        TorchModelRunner(loaded.model, cache),
+        loaded.tokenizer,
+        max_model_len=max_model_len,
+        num_blocks=num_blocks,
+        architecture=model.architecture,
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        device=loaded.model.device.type,
+        vocab_size=model.vocab_size,
+    )
+
+
+def _num_blocks(config: EngineConfig, max_model_len: int, bytes_per_token: int) -> int:
+    if config.kv_cache_tokens is not None:
+        return -(-config.kv_cache_tokens // config.block_size)
+    affordable = int(_available_bytes() * MAX_MEMORY_SHARE) // bytes_per_token
+    wanted = max(max_model_len, min(DEFAULT_KV_CACHE_TOKENS, config.max_num_seqs * max_model_len))
+    num_blocks = min(wanted, affordable) // config.block_size
+    if num_blocks == 0:
+        raise ModelLoadError(
+            f"a block of {config.block_size} tokens needs "
+            f"{config.block_size * bytes_per_token} bytes, and "
+            f"{affordable * bytes_per_token} bytes may be used for the KV cache"
+        )
+    return num_blocks
+
+
+def _available_bytes() -> int:
+    """Memory that Linux can give without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as meminfo:
+        for line in meminfo:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    raise ModelLoadError("set kv_cache_tokens: the available memory cannot be read")
+
+
+def _assemble(
+    config: EngineConfig,
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    *,
+    max_model_len: int,
+    num_blocks: int,
+    architecture: str,
+    dtype: str,
+    device: str,
+    vocab_size: int,
+) -> Assembly:
+    allocator = BlockAllocator(
+        num_blocks,
+        config.block_size,
+        model=config.served_name,
+        enable_prefix_cache=config.enable_prefix_cache,
+    )
+    limits = SchedulerLimits(
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        step_time_target_s=config.step_time_target_s,
+        max_prefill_gap_steps=config.max_prefill_gap_steps,
+    )
+    core = EngineCore(
+        runner, tokenizer, allocator, limits, max_model_len=max_model_len, clock=time.monotonic
+    )
+    info = ModelInfo(
+        name=config.served_name,
+        max_model_len=max_model_len,
+        vocab_size=vocab_size,
+        architecture=architecture,
+        dtype=dtype,
+        device=device,
+        kv_cache_tokens=allocator.capacity_tokens,
+        is_fallback=config.is_fallback,
+    )
+    return Assembly(core, tokenizer, info)

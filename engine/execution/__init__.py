@@ -1,0 +1,1 @@
+"""Running one scheduled step on a device: batch preparation, forward, sampling."""

@@ -1,0 +1,68 @@
+"""`StepBatch`: a scheduled step as flat tensors, all sequences one behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.kernels.attention import AttentionLayout, SequenceSpan
+from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
+from engine.scheduling.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """`input_ids`, `positions`: [T] int64. `sample_rows` [N] int64: the rows whose logits are
+    needed, in the order of `sampling`."""
+
+    input_ids: Tensor
+    positions: Tensor
+    sample_rows: Tensor
+    sampling: tuple[Sequence, ...]
+    layout: AttentionLayout
+
+
+def build_batch(plan: SchedulerOutput, block_size: int) -> StepBatch:
+    """Lays the plan out for one forward pass on the CPU."""
+    input_ids: list[int] = []
+    positions, slots, spans, sample_rows = [], [], [], []
+    sampling = []
+    for item in plan.scheduled:
+        end = item.start + item.num_tokens
+        query_start = len(input_ids)
+        input_ids += item.sequence.token_ids[item.start : end]
+        positions.append(np.arange(item.start, end))
+        slots.append(_slots(item.sequence, range(item.start, end), block_size))
+        spans.append(_span(item, query_start, block_size))
+        if item.samples:
+            sample_rows.append(len(input_ids) - 1)
+            sampling.append(item.sequence)
+    return StepBatch(
+        torch.tensor(input_ids),
+        torch.from_numpy(np.concatenate(positions)),
+        torch.tensor(sample_rows, dtype=torch.int64),
+        tuple(sampling),
+        AttentionLayout(torch.from_numpy(np.concatenate(slots)), tuple(spans)),
+    )
+
+
+def _slots(sequence: Sequence, positions: Iterable[int], block_size: int) -> np.ndarray:
+    """Slots of the tokens at `positions`, int64."""
+    where = np.fromiter(positions, dtype=np.int64)
+    blocks = np.asarray(sequence.table.blocks, dtype=np.int64)
+    return np.asarray(blocks[where // block_size] * block_size + where % block_size)
+
+
+def _span(item: ScheduledSequence, query_start: int, block_size: int) -> SequenceSpan:
+    table = item.sequence.table
+    context_len = item.start + item.num_tokens
+    if table.num_contiguous * block_size >= context_len:
+        return SequenceSpan(
+            query_start, item.num_tokens, context_len, table.blocks[0] * block_size, None
+        )
+    slots = torch.from_numpy(_slots(item.sequence, range(context_len), block_size))
+    return SequenceSpan(query_start, item.num_tokens, context_len, None, slots)

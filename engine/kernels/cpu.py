@@ -1,0 +1,72 @@
+"""Paged attention on a CPU: torch's fused attention on views of the cache where a sequence's
+blocks lie in one run, and on gathered keys otherwise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from engine.kernels.attention import AttentionLayout, SequenceSpan, visible
+from engine.kv.kv_cache import KVCache
+
+
+class CpuAttention:
+    """`Attention` sequence by sequence. The query heads that share a key head are packed as
+    further query rows, so that keys and values are read once and never repeated in memory."""
+
+    def __init__(self, cache: KVCache, layout: AttentionLayout) -> None:
+        self._cache = cache
+        self._layout = layout
+        self._masks: dict[tuple[int, int | None, int], Tensor | None] = {}
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> Tensor:
+        keys, values = self._cache.layer(layer)
+        keys.index_copy_(0, self._layout.slot_mapping, k)
+        values.index_copy_(0, self._layout.slot_mapping, v)
+        num_kv_heads, head_dim = k.shape[1], k.shape[2]
+        group = q.shape[1] // num_kv_heads
+        out = torch.empty_like(q)
+        for index, span in enumerate(self._layout.spans):
+            if span.first_slot is None:
+                assert span.slots is not None
+                span_k, span_v = keys[span.slots], values[span.slots]
+            else:
+                run = slice(span.first_slot, span.first_slot + span.context_len)
+                span_k, span_v = keys[run], values[run]
+            rows = slice(span.query_start, span.query_start + span.num_queries)
+            # [num_queries, kv, group, d] → [1, kv, group * num_queries, d]
+            packed = q[rows].view(span.num_queries, num_kv_heads, group, head_dim)
+            packed = packed.permute(1, 2, 0, 3).reshape(1, num_kv_heads, -1, head_dim)
+            mixed = scaled_dot_product_attention(
+                packed,
+                span_k.transpose(0, 1)[None],
+                span_v.transpose(0, 1)[None],
+                attn_mask=self._mask(index, span, window, group),
+                scale=scale,
+            )
+            mixed = mixed.view(num_kv_heads, group, span.num_queries, head_dim)
+            out[rows] = mixed.permute(2, 0, 1, 3).reshape(span.num_queries, -1, head_dim)
+        return out.flatten(1)
+
+    def _mask(
+        self, index: int, span: SequenceSpan, window: int | None, group: int
+    ) -> Tensor | None:
+        """[group * num_queries, context_len] bool, the same for all layers of a step; None where
+        every query sees every key."""
+        if span.num_queries == 1 and (window is None or span.context_len <= window):
+            return None
+        key = (index, window, group)
+        if key not in self._masks:
+            mask = visible(span, window, self._layout.slot_mapping.device)
+            self._masks[key] = mask.repeat(group, 1)
+        return self._masks[key]

@@ -1,0 +1,1 @@
+"""The paged KV cache: blocks, tables, prefix reuse, and the tensors behind them."""

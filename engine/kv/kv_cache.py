@@ -1,0 +1,40 @@
+"""`KVCache`: the tensors behind the blocks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """Keys and values of all layers, each [num_blocks * block_size, num_kv_heads, head_dim];
+    token j of block b lies in slot b * block_size + j. Owned by the engine thread.
+
+    The memory is not cleared: a slot is read only after it was written."""
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.block_size = block_size
+        shape = (num_layers, num_blocks * block_size, num_kv_heads, head_dim)
+        self._keys = torch.empty(shape, dtype=dtype, device=device)
+        self._values = torch.empty(shape, dtype=dtype, device=device)
+
+    @staticmethod
+    def bytes_per_token(
+        *, num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> int:
+        """Memory that one token takes over all layers."""
+        return 2 * num_layers * num_kv_heads * head_dim * dtype.itemsize
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer: views, [slots, num_kv_heads, head_dim]."""
+        return self._keys[index], self._values[index]

@@ -1,0 +1,1 @@
+"""Model definitions, configuration reading and weight loading."""

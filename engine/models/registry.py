@@ -1,0 +1,114 @@
+"""`load_model`: from a path to a model that can run, with its tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.config import EngineConfig
+from engine.errors import ModelLoadError
+from engine.models.config import ModelConfig, read_model_folder
+from engine.models.decoder import Decoder, build_decoder
+from engine.models.linear import can_multiply_bfloat16_fast
+from engine.models.model_files import open_folder
+from engine.models.weights import WeightReader
+from engine.text.protocol import Tokenizer
+from engine.text.tokenizer import HFTokenizer
+from engine.types import LoadProgress
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run. `model.dtype` and `model.device` say what was chosen."""
+
+    config: ModelConfig
+    model: Decoder
+    tokenizer: Tokenizer
+
+
+def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) -> LoadedModel:
+    """Loads what `config.model` names: a folder in Hugging Face's form or a GGUF file; with
+    `load_format` dummy, random weights for the configuration there.
+
+    Raises ModelLoadError, naming the file, tensor or field."""
+    report = on_progress or _say_nothing
+    device = choose_device(config.device)
+    if config.load_format == "dummy":
+        return _load_dummy(config, device)
+    if not config.model.exists():
+        raise ModelLoadError(f"There is no model at {config.model}.")
+    if _is_gguf(config):
+        from engine.models.gguf_conversion import open_gguf
+
+        dtype = choose_dtype(config.dtype, device, None)
+        files = open_gguf(config.model, config.cache_dir, dtype, report)
+    else:
+        files = open_folder(config.model)
+        dtype = choose_dtype(config.dtype, device, files.config.dtype)
+    sentence = f"Loading {config.model.name}"
+    report(sentence, 0.0)
+    reader = WeightReader(
+        files.tensors,
+        dtype=dtype,
+        device=device,
+        on_fraction=lambda fraction: report(sentence, fraction),
+    )
+    model = build_decoder(
+        files.config, reader, max_model_len=files.config.max_model_len(config.max_model_len)
+    )
+    return LoadedModel(files.config, model, files.tokenizer)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `name` asks for. Raises ModelLoadError when there is none."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ModelLoadError("device cuda was asked for, but torch finds no CUDA device.")
+    return torch.device(name)
+
+
+def choose_dtype(name: str, device: torch.device, stored: str | None) -> torch.dtype:
+    """`auto`: on a CPU bfloat16 where it has products of it, else float32; on a GPU the
+    checkpoint's own 16-bit dtype, else bfloat16."""
+    if name != "auto":
+        return _DTYPES[name]
+    if device.type == "cpu":
+        return torch.bfloat16 if can_multiply_bfloat16_fast() else torch.float32
+    return torch.float16 if stored == "float16" else torch.bfloat16
+
+
+def _is_gguf(config: EngineConfig) -> bool:
+    if config.load_format == "auto":
+        return config.model.is_file()
+    return config.load_format == "gguf"
+
+
+def _load_dummy(config: EngineConfig, device: torch.device) -> LoadedModel:
+    from engine.models.dummy import RandomWeights, byte_level_tokenizer
+
+    model_config = read_model_folder(config.model)
+    dtype = choose_dtype(config.dtype, device, model_config.dtype)
+    model = build_decoder(
+        model_config,
+        RandomWeights(dtype=dtype, device=device),
+        max_model_len=model_config.max_model_len(config.max_model_len),
+    )
+    has_tokenizer = (config.model / "tokenizer.json").exists()
+    tokenizer = (
+        HFTokenizer.from_folder(config.model, eos_token_ids=model_config.eos_token_ids)
+        if has_tokenizer
+        else byte_level_tokenizer()
+    )
+    return LoadedModel(model_config, model, tokenizer)
+
+
+def _say_nothing(_sentence: str, _fraction: float | None) -> None:
+    pass

@@ -1,0 +1,204 @@
+"""`Scheduler`: which sequences compute how many tokens in the next step.
+
+One token budget a step and no separate prefill phase. Running decodes come first, one token each;
+prefill chunks get what is left of the budget and of the step-time target. No torch, no clock:
+time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.queues import WaitingQueue, urgency
+from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
+from engine.scheduling.sequence import Sequence, SequenceStatus
+from engine.scheduling.step_cost import StepCost
+from engine.types import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """See the fields of the same names in `EngineConfig`. `min_chunk_tokens`: a prefill chunk
+    beside running decodes is not made smaller than this, unless its prompt ends there."""
+
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 512
+    step_time_target_s: float = 0.25
+    max_prefill_gap_steps: int = 4
+    min_chunk_tokens: int = 32
+
+
+class Scheduler:
+    """Owns the queues and, through the allocator, every block. Owned by the engine thread."""
+
+    def __init__(self, limits: SchedulerLimits, allocator: BlockAllocator) -> None:
+        self._limits = limits
+        self._allocator = allocator
+        self._waiting = WaitingQueue()
+        self._running: dict[RequestId, Sequence] = {}
+        self._cost = StepCost()
+        self._steps_without_prefill = 0
+        self.num_preemptions = 0
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold blocks."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that hold none."""
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would have anything to do."""
+        return bool(self._running or self._waiting)
+
+    def sequences(self) -> list[Sequence]:
+        """All unfinished sequences, running ones first."""
+        return [*self._running.values(), *self._waiting]
+
+    def add(self, sequence: Sequence) -> None:
+        """Queues a new sequence."""
+        self._waiting.add(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Takes the sequence out, wherever it is, and gives its blocks back."""
+        if self._running.pop(sequence.request_id, None) is None:
+            self._waiting.remove(sequence)
+        self._allocator.free(sequence)
+        sequence.status = SequenceStatus.FINISHED
+
+    def observe(self, output: SchedulerOutput, seconds: float) -> None:
+        """Tells how long the step took, for the cost model."""
+        self._cost.observe(output.num_tokens, seconds)
+
+    def schedule(self, now_s: float) -> SchedulerOutput:
+        """Chooses the next step and allocates its blocks. Preempts if running sequences cannot
+        grow; the running sequence that came first is never preempted, so one always advances."""
+        preempted, out_of_cache = self._grow_decodes()
+        decodes = [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
+        scheduled = [
+            ScheduledSequence(seq, seq.num_computed_tokens, 1, samples=True)
+            for seq in decodes
+            if seq not in out_of_cache
+        ]
+        num_decodes = len(scheduled)
+        budget = self._prefill_budget(num_decodes)
+        # What was just preempted would take the blocks straight back.
+        for sequence in self._prefills(now_s, admit=not preempted and budget > 0):
+            if budget <= 0:
+                break
+            count = min(budget, sequence.num_remaining_tokens)
+            is_last = count == sequence.num_remaining_tokens
+            start = sequence.num_computed_tokens
+            scheduled.append(ScheduledSequence(sequence, start, count, samples=is_last))
+            budget -= count
+        num_prefill = sum(item.num_tokens for item in scheduled[num_decodes:])
+        self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
+        return SchedulerOutput(
+            tuple(scheduled), tuple(preempted), tuple(out_of_cache), num_decodes, num_prefill
+        )
+
+    def commit(self, item: ScheduledSequence, token_id: int | None) -> None:
+        """Books a computed item: its tokens are in the cache, and `token_id` was sampled."""
+        sequence = item.sequence
+        sequence.num_computed_tokens = item.start + item.num_tokens
+        self._allocator.publish(sequence)
+        if token_id is not None:
+            sequence.token_ids.append(token_id)
+            sequence.status = SequenceStatus.DECODE
+
+    def check(self) -> None:
+        """Raises BlockPoolError unless every block is accounted for."""
+        self._allocator.check(self.sequences())
+
+    def _prefill_budget(self, num_decodes: int) -> int:
+        limits = self._limits
+        left = limits.max_num_batched_tokens - num_decodes
+        if num_decodes == 0:
+            return left
+        affordable = self._cost.tokens_within(limits.step_time_target_s)
+        if affordable is None:
+            return left
+        affordable -= num_decodes
+        if affordable < limits.min_chunk_tokens:
+            is_due = self._steps_without_prefill + 1 >= limits.max_prefill_gap_steps
+            affordable = limits.min_chunk_tokens if is_due else 0
+        return min(left, affordable)
+
+    def _prefills(self, now_s: float, *, admit: bool) -> Iterable[Sequence]:
+        """Sequences with prefill work, most urgent first; waiting ones are admitted on the way."""
+        started = [seq for seq in self._running.values() if seq.status is SequenceStatus.PREFILL]
+        candidates = started
+        if admit and len(self._running) < self._limits.max_num_seqs:
+            candidates = [*started, *self._waiting]
+        candidates.sort(key=lambda sequence: urgency(sequence, now_s))
+        can_admit = True
+        for sequence in candidates:
+            if sequence.status is SequenceStatus.WAITING:
+                # No overtaking once one does not fit: it would starve.
+                can_admit = can_admit and self._admit(sequence, now_s)
+                if not can_admit:
+                    continue
+            yield sequence
+
+    def _admit(self, sequence: Sequence, now_s: float) -> bool:
+        if len(self._running) >= self._limits.max_num_seqs:
+            return False
+        # Room to grow for those that run, so that an admission is not undone at once.
+        reserve = len(self._running)
+        if not self._allocator.admit(sequence, reserve_blocks=reserve):
+            return False
+        self._waiting.remove(sequence)
+        self._running[sequence.request_id] = sequence
+        sequence.status = SequenceStatus.PREFILL
+        if sequence.num_cached_tokens is None:
+            sequence.num_cached_tokens = sequence.num_computed_tokens
+            sequence.first_scheduled_s = now_s
+        return True
+
+    def _grow_decodes(self) -> tuple[list[Sequence], list[Sequence]]:
+        preempted: list[Sequence] = []
+        out_of_cache: list[Sequence] = []
+        by_age = sorted(
+            (seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE),
+            key=_seniority,
+        )
+        for sequence in by_age:
+            while sequence.status is SequenceStatus.DECODE and not self._allocator.grow(sequence):
+                victim = self._choose_victim()
+                if victim is None:
+                    out_of_cache.append(sequence)
+                    break
+                self._preempt(victim)
+                preempted.append(victim)
+        return preempted, out_of_cache
+
+    def _choose_victim(self) -> Sequence | None:
+        """The sequence of the least urgent priority that loses the least work and frees at
+        least one block; never the most senior one."""
+        senior = min(self._running.values(), key=_seniority)
+        candidates = [sequence for sequence in self._running.values() if sequence is not senior]
+        frees = [seq for seq in candidates if self._allocator.num_exclusive_blocks(seq) > 0]
+        return min(
+            frees or candidates,
+            key=lambda seq: (-seq.request.priority, seq.num_computed_tokens, -seq.arrival_s),
+            default=None,
+        )
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Takes the blocks back; the tokens stay, and the cached prefix usually does too."""
+        del self._running[sequence.request_id]
+        self._allocator.free(sequence)
+        sequence.status = SequenceStatus.WAITING
+        sequence.num_preemptions += 1
+        self.num_preemptions += 1
+        self._waiting.add(sequence)
+
+
+def _seniority(sequence: Sequence) -> tuple[int, float]:
+    return (sequence.request.priority, sequence.arrival_s)

@@ -1,0 +1,72 @@
+"""`Sequence`: one request's state inside the engine."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from engine.kv.block_table import BlockTable
+from engine.types import GenerationRequest, RequestId
+
+
+class SequenceStatus(StrEnum):
+    """WAITING → PREFILL → DECODE → FINISHED; preemption leads back to WAITING."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """Tokens, blocks and counts of one request. Owned by the engine thread.
+
+    `token_ids` = prompt + continued tokens + output; of these, half-open:
+    [0, num_prompt_tokens) was given, [num_prompt_tokens, num_tokens) was sampled here, and
+    [0, num_computed_tokens) has keys and values in the cache."""
+
+    __slots__ = (
+        "arrival_s",
+        "first_scheduled_s",
+        "first_token_s",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "request",
+        "request_id",
+        "seed",
+        "status",
+        "table",
+        "token_ids",
+    )
+
+    def __init__(self, request: GenerationRequest, *, arrival_s: float, seed: int = 0) -> None:
+        self.request = request
+        self.request_id: RequestId = request.request_id
+        self.token_ids = [*request.prompt_token_ids, *request.continued_token_ids]
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed_tokens = 0
+        self.num_cached_tokens: int | None = None
+        """What the prefix cache supplied when first scheduled; None before."""
+        self.status = SequenceStatus.WAITING
+        self.table = BlockTable()
+        self.seed = seed
+        self.arrival_s = arrival_s
+        self.first_scheduled_s: float | None = None
+        self.first_token_s: float | None = None
+        self.num_preemptions = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """All tokens known so far."""
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens sampled for this request."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_remaining_tokens(self) -> int:
+        """Tokens that must be computed before the next one can be sampled."""
+        return len(self.token_ids) - self.num_computed_tokens

@@ -1,0 +1,98 @@
+"""The GGUF header and blocks against what the `gguf` package writes, and damaged files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+
+from engine.errors import ModelLoadError, UnsupportedModelError
+from engine.models.gguf_file import GGUFFile
+
+KINDS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+VALUES = np.random.default_rng(3).normal(size=(600, 512)).astype(np.float32)
+
+
+def write(path: Path, kind: str = "Q8_0") -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint32("llama.block_count", 7)
+    writer.add_float32("some.float", 0.5)
+    writer.add_bool("some.flag", True)
+    writer.add_array("some.numbers", [1, 2, 3])
+    writer.add_array("some.texts", ["a", "", "缓存"])
+    writer.add_string("some.text", "x\ny")
+    code = GGMLQuantizationType[kind]
+    writer.add_tensor("first", np.arange(32, dtype=np.float32))
+    writer.add_tensor("matrix", quantize(VALUES, code), raw_dtype=code)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reads_what_the_package_writes(tmp_path: Path, kind: str) -> None:
+    file = GGUFFile(write(tmp_path / "m.gguf", kind))
+    assert file.metadata["general.architecture"] == "llama"
+    assert file.metadata["llama.block_count"] == 7
+    assert file.metadata["some.float"] == 0.5
+    assert file.metadata["some.flag"] is True
+    assert file.metadata["some.numbers"] == [1, 2, 3]
+    assert file.metadata["some.texts"] == ["a", "", "缓存"]
+    assert file.metadata["some.text"] == "x\ny"
+    assert file.tensors["matrix"].shape == (600, 512)
+    code = GGMLQuantizationType[kind]
+    expected = dequantize(quantize(VALUES, code), code)
+    assert np.array_equal(file.dequantize("matrix"), expected)
+    assert np.array_equal(file.dequantize("first"), np.arange(32))
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_reads_blocks_that_the_package_cannot_write(tmp_path: Path, kind: str) -> None:
+    """The result equals the package's reading of the same bytes."""
+    code = GGMLQuantizationType[kind]
+    block, block_bytes = gguf.GGML_QUANT_SIZES[code]
+    raw = np.random.default_rng(4).integers(0, 60, (64, 512 // block * block_bytes), np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tensor("matrix", raw, raw_dtype=code)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = GGUFFile(tmp_path / "m.gguf")
+    assert file.tensors["matrix"].shape == (64, 512)
+    assert np.array_equal(file.dequantize("matrix"), dequantize(raw, code), equal_nan=True)
+
+
+def test_unknown_quantization_is_named(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    code = GGMLQuantizationType.IQ4_XS
+    raw = np.zeros((2, gguf.GGML_QUANT_SIZES[code][1]), np.uint8)
+    writer.add_tensor("matrix", raw, raw_dtype=code)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedModelError, match=r"'matrix'.*IQ4_XS.*Q4_K"):
+        GGUFFile(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("kept", [0, 3, 10, 40, 150, 400, -1])
+def test_cut_file_is_named(tmp_path: Path, kept: int) -> None:
+    whole = write(tmp_path / "m.gguf").read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole[:kept])
+    with pytest.raises(ModelLoadError, match=r"cut\.gguf"):
+        GGUFFile(path)
+
+
+def test_other_file_and_missing_file_are_named(tmp_path: Path) -> None:
+    (tmp_path / "other.gguf").write_bytes(b"PK\x03\x04" + bytes(100))
+    for name in ("other.gguf", "missing.gguf"):
+        with pytest.raises(ModelLoadError, match=name):
+            GGUFFile(tmp_path / name)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.scheduler import Scheduler, SchedulerLimits
+from engine.scheduling.scheduler_output import SchedulerOutput
+from engine.scheduling.sequence import Sequence, SequenceStatus
+from tests.support.engines import make_request
+
+
+class Bench:
+    """A scheduler whose steps a test makes by hand; every sample is the token 1."""
+
+    def __init__(self, *, num_blocks: int = 64, block_size: int = 4, **limits: float) -> None:
+        self.allocator = BlockAllocator(num_blocks, block_size, enable_prefix_cache=False)
+        self.scheduler = Scheduler(SchedulerLimits(**limits), self.allocator)  # type: ignore[arg-type]
+        self.now_s = 0.0
+
+    def add(self, name: str, size: int, priority: int = 0) -> Sequence:
+        sequence = Sequence(make_request(name, size, priority=priority), arrival_s=self.now_s)
+        self.now_s += 0.001
+        self.scheduler.add(sequence)
+        return sequence
+
+    def step(self, seconds: float = 0.001) -> SchedulerOutput:
+        plan = self.scheduler.schedule(self.now_s)
+        self.now_s += seconds
+        for item in plan.scheduled:
+            self.scheduler.commit(item, 1 if item.samples else None)
+        self.scheduler.observe(plan, seconds)
+        self.scheduler.check()
+        return plan
+
+
+def shape(plan: SchedulerOutput) -> list[tuple[str, int, bool]]:
+    return [(item.sequence.request_id, item.num_tokens, item.samples) for item in plan.scheduled]
+
+
+def test_a_prompt_is_cut_at_the_token_budget() -> None:
+    bench = Bench(max_num_batched_tokens=10)
+    bench.add("a", 25)
+    assert shape(bench.step()) == [("a", 10, False)]
+    assert shape(bench.step()) == [("a", 10, False)]
+    assert shape(bench.step()) == [("a", 5, True)]
+    assert shape(bench.step()) == [("a", 1, True)]
+
+
+def test_decodes_come_first_and_prefill_takes_the_rest() -> None:
+    bench = Bench(max_num_batched_tokens=12)
+    bench.add("a", 4)
+    bench.step()
+    bench.add("b", 30)
+    assert shape(bench.step()) == [("a", 1, True), ("b", 11, False)]
+
+
+def test_several_short_prompts_share_a_step() -> None:
+    bench = Bench(max_num_batched_tokens=16)
+    for name in "abc":
+        bench.add(name, 6)
+    assert shape(bench.step()) == [("a", 6, True), ("b", 6, True), ("c", 4, False)]
+
+
+def test_prefill_keeps_to_the_step_time_target() -> None:
+    bench = Bench(max_num_batched_tokens=1000, step_time_target_s=0.1, min_chunk_tokens=8)
+    bench.add("a", 4)
+    bench.step(seconds=0.004)
+    for _ in range(3):
+        bench.step(seconds=0.010)
+    # 0.01 s a token so far: a step of 0.1 s holds about ten.
+    bench.add("b", 200)
+    plan = bench.step(seconds=0.1)
+    assert plan.num_decode_tokens == 1
+    assert 8 <= plan.num_prefill_tokens <= 100
+
+
+def test_a_prompt_advances_even_when_decodes_alone_miss_the_target() -> None:
+    bench = Bench(
+        max_num_batched_tokens=1000,
+        step_time_target_s=0.01,
+        min_chunk_tokens=8,
+        max_prefill_gap_steps=4,
+    )
+    bench.add("a", 4)
+    for _ in range(5):
+        bench.step(seconds=0.5)
+    long = bench.add("b", 80)
+    plans = [bench.step(seconds=0.5) for _ in range(12)]
+    assert all(plan.num_decode_tokens == 1 for plan in plans)
+    chunks = [plan.num_prefill_tokens for plan in plans]
+    assert sum(chunks) == long.num_computed_tokens == 3 * 8
+    assert set(chunks) == {0, 8}
+
+
+def test_no_more_than_max_num_seqs_run() -> None:
+    bench = Bench(max_num_seqs=2)
+    for name in "abc":
+        bench.add(name, 4)
+    bench.step()
+    assert (bench.scheduler.num_running, bench.scheduler.num_waiting) == (2, 1)
+
+
+def test_admission_waits_for_room_and_is_not_overtaken() -> None:
+    bench = Bench(num_blocks=8)
+    first = bench.add("first", 20)
+    bench.step()
+    bench.now_s += 100.0
+    bench.scheduler._waiting.add(Sequence(make_request("big", 16), arrival_s=0.0))
+    bench.add("small", 2)
+    bench.step()
+    assert bench.scheduler.num_waiting == 2, "small would fit, but must not starve big"
+    bench.scheduler.finish(first)
+    bench.step()
+    assert bench.scheduler.num_waiting == 0
+
+
+def test_admission_leaves_a_block_for_each_running_sequence_to_grow() -> None:
+    bench = Bench(num_blocks=7)
+    bench.add("a", 4)
+    bench.add("b", 4)
+    bench.step()
+    bench.add("c", 8)
+    bench.step()
+    assert bench.allocator.pool.num_available == 3
+    assert bench.scheduler.num_waiting == 1, "c needs 2, and 2 of 3 are left for a and b"
+
+
+def test_preemption_takes_the_least_work_and_never_the_eldest() -> None:
+    bench = Bench(num_blocks=10, max_num_batched_tokens=64)
+    eldest = bench.add("eldest", 8)
+    middle = bench.add("middle", 12)
+    youngest = bench.add("youngest", 4)
+    preempted: list[str] = []
+    while not preempted:
+        plan = bench.step()
+        preempted = [sequence.request_id for sequence in plan.preempted]
+    assert preempted == ["youngest"]
+    assert "youngest" not in {name for name, _, _ in shape(plan)}, "it would take its room back"
+    assert youngest.status is SequenceStatus.WAITING
+    assert youngest.table.blocks == []
+    assert youngest.num_output_tokens > 0, "what was generated is kept"
+    assert {eldest.status, middle.status} == {SequenceStatus.DECODE}
+
+
+def test_a_less_urgent_priority_is_preempted_first() -> None:
+    bench = Bench(num_blocks=8)
+    bench.add("batch", 12, priority=1)
+    bench.step()
+    bench.add("person", 8, priority=0)
+    plan = bench.step()
+    while not plan.preempted:
+        plan = bench.step()
+    assert [sequence.request_id for sequence in plan.preempted] == ["batch"]
+
+
+def test_a_preempted_sequence_computes_everything_again_before_it_samples() -> None:
+    bench = Bench(num_blocks=6, max_num_batched_tokens=64)
+    eldest = bench.add("eldest", 8)
+    other = bench.add("other", 8)
+    while other.status is not SequenceStatus.WAITING:
+        bench.step()
+    num_tokens = other.num_tokens
+    bench.scheduler.finish(eldest)
+    plan = bench.step()
+    assert shape(plan) == [("other", num_tokens, True)]
+
+
+def test_one_sequence_alone_that_fills_the_cache_must_end() -> None:
+    bench = Bench(num_blocks=3)
+    sequence = bench.add("a", 9)
+    plans = [bench.step() for _ in range(4)]
+    assert [bool(plan.scheduled) for plan in plans] == [True, True, True, True]
+    assert sequence.num_tokens == 13
+    plan = bench.scheduler.schedule(bench.now_s)
+    assert plan.out_of_cache == (sequence,)
+    assert plan.scheduled == ()
+
+
+def test_a_long_prompt_does_not_hold_up_a_running_one() -> None:
+    """Every step with prefill of `long` also decodes `run`, and prefill takes the whole rest."""
+    bench = Bench(num_blocks=512, max_num_batched_tokens=64)
+    run = bench.add("run", 10)
+    while run.num_output_tokens < 5:
+        bench.step()
+    long = bench.add("long", 1000)
+    num_steps = 0
+    while long.num_output_tokens == 0:
+        before = run.num_output_tokens
+        bench.step()
+        num_steps += 1
+        assert run.num_output_tokens == before + 1
+    assert 16 <= num_steps <= 20

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.assembly import Assembly, assemble_scripted
+from engine.async_engine import AsyncEngine
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.errors import EngineDeadError, ModelLoadError
+from engine.scripted import Script
+from engine.types import EngineState, FinishType, GenerationRequest, RequestId, SamplingParams
+from tests.support.engines import make_core, make_request
+
+pytestmark = pytest.mark.anyio
+
+CONFIG = EngineConfig(model=Path("unused"), max_pending_chars=1000)
+
+
+def assembly_with(core: EngineCore) -> Assembly:
+    scripted = assemble_scripted(CONFIG, Script())
+    return Assembly(core, scripted.tokenizer, scripted.model)
+
+
+def endless(name: str) -> GenerationRequest:
+    return GenerationRequest(
+        RequestId(name), (1, 2, 3), SamplingParams(temperature=0.0, ignore_eos=True)
+    )
+
+
+async def test_a_failure_of_the_thread_reaches_every_stream() -> None:
+    class Broken:
+        calls = 0
+
+        def execute(self, plan: object) -> object:
+            self.calls += 1
+            raise RuntimeError("device lost at /secret/path")
+
+        def forget(self, request_id: RequestId) -> None:
+            pass
+
+    core, _ = make_core(runner=Broken())  # type: ignore[arg-type]
+    engine = AsyncEngine(CONFIG, lambda: assembly_with(core))
+    await engine.start()
+    failed = asyncio.create_task(engine.wait_failed())
+    async with engine.generate(endless("a")) as first, engine.generate(endless("b")) as second:
+        for stream in (first, second):
+            outputs = [output async for output in stream]
+            finish = outputs[-1].finish
+            assert finish is not None
+            assert finish.detail.type is FinishType.ERROR
+            assert finish.message is not None
+            assert "secret" not in finish.message
+    assert "restarted" in await failed
+    assert engine.state is EngineState.DEAD
+    with pytest.raises(EngineDeadError):
+        async with engine.generate(endless("c")):
+            pytest.fail("accepted")
+    await engine.shutdown(0.0)
+    assert engine.state is EngineState.DEAD
+
+
+async def test_a_model_that_does_not_load_is_raised_by_start() -> None:
+    def assemble() -> Assembly:
+        raise ModelLoadError("model.safetensors is missing")
+
+    engine = AsyncEngine(CONFIG, assemble)
+    with pytest.raises(ModelLoadError, match="safetensors is missing"):
+        await engine.start()
+    await engine.shutdown(0.0)
+
+
+async def test_a_reader_that_never_reads_is_ended() -> None:
+    config = EngineConfig(model=Path("unused"), max_pending_chars=1000)
+    script = Script(answer=lambda _: "x" * 20_000, token_chars=100)
+    engine = AsyncEngine(config, lambda: assemble_scripted(config, script))
+    await engine.start()
+    async with engine.generate(endless("slow")) as stream:
+        while stream.finish is None:  # another client that reads keeps the loop busy meanwhile
+            request = make_request(f"other{stream.pending_chars}", 3, max_tokens=1)
+            async with engine.generate(request) as other:
+                async for _ in other:
+                    pass
+        assert stream.finish.detail.type is FinishType.SLOW_CLIENT
+        assert stream.pending_chars < 20_000
+    await engine.shutdown(0.0)
+
+
+async def test_the_inbox_of_a_stopped_engine_is_not_forgotten() -> None:
+    """A request that was accepted but never reached the thread still ends."""
+    engine = AsyncEngine(CONFIG, lambda: assemble_scripted(CONFIG, Script()))
+    await engine.start()
+    async with engine.generate(endless("a")) as stream:
+        await engine.shutdown(0.0)
+        assert stream.finish is not None
+        assert stream.finish.detail.type is FinishType.SHUTDOWN

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.stops import StopMatcher
+
+
+def feed(stops: tuple[str, ...], pieces: list[str]) -> tuple[list[str], str | None]:
+    matcher = StopMatcher(stops)
+    sent = []
+    for piece in pieces:
+        text, matched = matcher.push(piece)
+        sent.append(text)
+        if matched is not None:
+            return sent, matched
+    sent.append(matcher.flush())
+    return sent, None
+
+
+def test_a_stop_across_pieces_never_leaks() -> None:
+    sent, matched = feed(("DEFGHIJ",), [" Here: ABC", "DE", "FG", "HIJ tail"])
+    assert (sent, matched) == ([" Here: ABC", "", "", ""], "DEFGHIJ")
+
+
+def test_text_behind_a_stop_inside_one_piece_is_cut() -> None:
+    assert feed(("\n",), ["The capital is \nParis"]) == (["The capital is "], "\n")
+
+
+def test_a_false_start_is_sent_as_soon_as_it_is_one() -> None:
+    assert feed(("END",), ["EN", "TER"])[0] == ["", "ENTER", ""]
+
+
+def test_the_longest_tail_that_may_still_match_is_held() -> None:
+    assert feed(("abab!",), ["xabab", "ab!"]) == (["x", "ab"], "abab!")
+
+
+def test_what_is_held_at_the_end_is_text() -> None:
+    assert feed(("STOP",), ["go STO"]) == (["go ", "STO"], None)
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "kept", "matched"),
+    [
+        (("bc", "abcd"), "xabcd", "xa", "bc"),  # complete first
+        (("bc", "abc"), "xabc", "x", "abc"),  # the same end: the longest
+        (("aa",), "aaa", "", "aa"),
+    ],
+)
+def test_which_of_several_matches(
+    stops: tuple[str, ...], text: str, kept: str, matched: str
+) -> None:
+    for pieces in ([text], list(text)):
+        sent, found = feed(stops, pieces)
+        assert ("".join(sent), found) == (kept, matched)
+
+
+alphabet = st.text("abc", max_size=24)
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=4), max_size=3), alphabet, st.data())
+def test_any_split_gives_the_same_text(stops: list[str], text: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    sent, matched = feed(tuple(stops), pieces)
+    by_char, matched_by_char = feed(tuple(stops), list(text))
+    assert ("".join(sent), matched) == ("".join(by_char), matched_by_char)
+    kept = "".join(sent)
+    assert text.startswith(kept)
+    if matched is None:
+        assert kept == text
+        assert not any(stop in text for stop in stops)
+    else:
+        assert text[len(kept) :].startswith(matched)
+        assert not any(stop in kept for stop in stops)

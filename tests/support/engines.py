@@ -1,0 +1,148 @@
+"""Small engine parts for tests: sequences, plans and a core with a manual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.core import EngineCore
+from engine.execution.runner import ModelRunner, StepResult
+from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.scheduler import SchedulerLimits
+from engine.scheduling.scheduler_output import SchedulerOutput
+from engine.text.byte_tokenizer import ByteTokenizer
+from engine.types import GenerationRequest, RequestId, RequestOutput, SamplingParams
+
+
+@dataclass
+class Clock:
+    """Time that moves only when a test moves it."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class CountingRunner:
+    """A model whose next token is a fixed function of the tokens before it, so that any way of
+    scheduling the same request must give the same answer. Keeps the plans it was given."""
+
+    clock: Clock
+    step_s: float = 0.001
+    plans: list[SchedulerOutput] = field(default_factory=list)
+
+    def execute(self, plan: SchedulerOutput) -> StepResult:
+        self.plans.append(plan)
+        self.clock.now_s += self.step_s
+        for item in plan.scheduled:
+            assert item.start == item.sequence.num_computed_tokens
+            assert item.num_tokens > 0
+        return StepResult(
+            [next_token(item.sequence.token_ids) for item in plan.scheduled if item.samples]
+        )
+
+    def forget(self, request_id: RequestId) -> None:
+        pass
+
+
+def next_token(token_ids: list[int]) -> int:
+    """A lower-case letter that depends on all tokens before it."""
+    state = 7
+    for token_id in token_ids:
+        state = (state * 31 + token_id + 1) % 1_000_003
+    return 97 + state % 26
+
+
+def expected_tokens(prompt: tuple[int, ...], count: int) -> list[int]:
+    """What `CountingRunner` generates for `prompt`, alone."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens))
+    return tokens[len(prompt) :]
+
+
+def make_request(
+    name: str,
+    prompt: int | tuple[int, ...] = 8,
+    *,
+    max_tokens: int | None = 8,
+    priority: int = 0,
+    deadline_s: float | None = None,
+    salt: str = "",
+    stop: tuple[str, ...] = (),
+) -> GenerationRequest:
+    """A greedy request; an int prompt is that many tokens, different for each name."""
+    if isinstance(prompt, int):
+        prompt = tuple((sum(name.encode()) + 7 * i) % 97 for i in range(prompt))
+    return GenerationRequest(
+        RequestId(name),
+        prompt,
+        SamplingParams(temperature=0.0, max_tokens=max_tokens, stop=stop),
+        priority=priority,
+        deadline_s=deadline_s,
+        cache_salt=salt,
+    )
+
+
+def make_core(
+    *,
+    num_blocks: int = 64,
+    block_size: int = 4,
+    max_model_len: int = 10_000,
+    limits: SchedulerLimits | None = None,
+    runner: ModelRunner | None = None,
+    clock: Clock | None = None,
+    enable_prefix_cache: bool = True,
+) -> tuple[EngineCore, Clock]:
+    """A core over a `CountingRunner` (or `runner`) and a byte tokenizer."""
+    clock = clock or Clock()
+    core = EngineCore(
+        runner or CountingRunner(clock),
+        ByteTokenizer(),
+        BlockAllocator(num_blocks, block_size, enable_prefix_cache=enable_prefix_cache),
+        limits or SchedulerLimits(),
+        max_model_len=max_model_len,
+        clock=clock,
+    )
+    return core, clock
+
+
+@dataclass
+class Collected:
+    """Everything that one request was sent."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    outputs: list[RequestOutput] = field(default_factory=list)
+
+    @property
+    def finish(self) -> object:
+        return self.outputs[-1].finish if self.outputs else None
+
+    @property
+    def finish_type(self) -> str:
+        finish = self.outputs[-1].finish
+        assert finish is not None
+        return finish.detail.type.value
+
+
+def run_to_end(core: EngineCore, *, max_steps: int = 10_000) -> dict[str, Collected]:
+    """Steps until nothing is left, checking the books after each step."""
+    collected: dict[str, Collected] = {}
+    for _ in range(max_steps):
+        if not core.has_work:
+            return collected
+        for output in core.step():
+            collect(collected, output)
+        core.check()
+    raise AssertionError(f"still running after {max_steps} steps")
+
+
+def collect(collected: dict[str, Collected], output: RequestOutput) -> None:
+    """Adds one output; fails if its request had ended before."""
+    entry = collected.setdefault(output.request_id, Collected())
+    assert entry.finish is None, f"output after the end of {output.request_id}"
+    entry.text += output.text
+    entry.token_ids += output.token_ids
+    entry.outputs.append(output)

@@ -1,0 +1,34 @@
+"""What `transformers` answers on the same weights: the oracle for every model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def load_oracle(folder: Path) -> Any:
+    """The model of `folder` in float32 with plain attention."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    return model.eval()
+
+
+def greedy(model: Any, prompt: Sequence[int], count: int) -> list[int]:
+    """`count` greedy tokens behind `prompt`, EOS ignored."""
+    import torch
+
+    token_ids = torch.tensor([list(prompt)])
+    out: list[int] = []
+    cache = None
+    with torch.inference_mode():
+        for _ in range(count):
+            result = model(token_ids, cache=cache, use_cache=True)
+            cache = result.cache
+            token_ids = result.logits[:, -1].argmax(-1, keepdim=True)
+            out.append(int(token_ids))
+    return out
