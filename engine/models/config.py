@@ -183,9 +183,7 @@ def _read_rope(fields: _Fields) -> RopeConfig:
         values.number("factor"),
         values.number("low_freq_factor"),
         values.number("high_freq_factor"),
-        values.size(
-            "original_max_position_embeddings", fields.size("max_position_embeddings")
-        ),
+        values.size("original_max_position_embeddings", fields.size("max_position_embeddings")),
     )
 
 

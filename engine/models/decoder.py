@@ -18,7 +18,7 @@ from engine.models.config import ModelConfig
 from engine.models.linear import Linear
 from engine.models.norm import rms_norm
 from engine.models.rope import RotaryTable, rotate_
-from engine.models.weights import WeightReader
+from engine.models.weights import Weights
 
 if TYPE_CHECKING:
     from engine.kernels.attention import Attention
@@ -113,19 +113,17 @@ class Decoder:
         return layer.output(attended)
 
 
-def build_decoder(
-    config: ModelConfig, reader: WeightReader, *, max_model_len: int
-) -> Decoder:
-    """Takes the weights out of `reader`. Raises ModelLoadError, naming the tensor."""
-    embedding = reader.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
-    layers = tuple(_build_layer(config, reader, index) for index in range(config.num_layers))
-    final_norm = reader.take("model.norm.weight", (config.hidden_size,))
+def build_decoder(config: ModelConfig, weights: Weights, *, max_model_len: int) -> Decoder:
+    """Takes the weights out of `weights`. Raises ModelLoadError, naming the tensor."""
+    embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    layers = tuple(_build_layer(config, weights, index) for index in range(config.num_layers))
+    final_norm = weights.take("model.norm.weight", (config.hidden_size,))
     if config.tie_word_embeddings:
-        reader.skip("lm_head.weight")
+        weights.skip("lm_head.weight")
         head = embedding
     else:
-        head = reader.take("lm_head.weight", (config.vocab_size, config.hidden_size))
-    reader.finish()
+        head = weights.take("lm_head.weight", (config.vocab_size, config.hidden_size))
+    weights.finish()
     rotary = RotaryTable(
         config.rope,
         config.head_dim,
@@ -143,28 +141,28 @@ def build_decoder(
     )
 
 
-def _build_layer(config: ModelConfig, reader: WeightReader, index: int) -> DecoderLayer:
+def _build_layer(config: ModelConfig, weights: Weights, index: int) -> DecoderLayer:
     prefix = f"model.layers.{index}."
     hidden, inner = config.hidden_size, config.intermediate_size
     q_rows = config.num_heads * config.head_dim
     kv_rows = config.num_kv_heads * config.head_dim
 
     def linear(parts: dict[str, int], columns: int, *, bias: bool) -> Linear:
-        weight = reader.take_merged(
+        weight = weights.take_merged(
             [(f"{prefix}{name}.weight", (rows, columns)) for name, rows in parts.items()]
         )
         if not bias:
             return Linear(weight)
         biases = [(f"{prefix}{name}.bias", (rows,)) for name, rows in parts.items()]
-        return Linear(weight, reader.take_merged(biases))
+        return Linear(weight, weights.take_merged(biases))
 
     qkv = {"self_attn.q_proj": q_rows, "self_attn.k_proj": kv_rows, "self_attn.v_proj": kv_rows}
     return DecoderLayer(
-        input_norm=reader.take(f"{prefix}input_layernorm.weight", (hidden,)),
+        input_norm=weights.take(f"{prefix}input_layernorm.weight", (hidden,)),
         qkv=linear(qkv, hidden, bias=config.qkv_bias),
-        qk_norm=_take_qk_norm(config, reader, prefix) if config.qk_norm else None,
+        qk_norm=_take_qk_norm(config, weights, prefix) if config.qk_norm else None,
         output=linear({"self_attn.o_proj": hidden}, q_rows, bias=config.o_bias),
-        mlp_norm=reader.take(f"{prefix}post_attention_layernorm.weight", (hidden,)),
+        mlp_norm=weights.take(f"{prefix}post_attention_layernorm.weight", (hidden,)),
         gate_up=linear(
             {"mlp.gate_proj": inner, "mlp.up_proj": inner}, hidden, bias=config.mlp_bias
         ),
@@ -172,10 +170,10 @@ def _build_layer(config: ModelConfig, reader: WeightReader, index: int) -> Decod
     )
 
 
-def _take_qk_norm(config: ModelConfig, reader: WeightReader, prefix: str) -> Tensor:
+def _take_qk_norm(config: ModelConfig, weights: Weights, prefix: str) -> Tensor:
     shape = (config.head_dim,)
-    query = reader.take(f"{prefix}self_attn.q_norm.weight", shape)
-    key = reader.take(f"{prefix}self_attn.k_norm.weight", shape)
+    query = weights.take(f"{prefix}self_attn.q_norm.weight", shape)
+    key = weights.take(f"{prefix}self_attn.k_norm.weight", shape)
     return torch.cat(
         [query.expand(config.num_heads, -1), key.expand(config.num_kv_heads, -1)]
     ).contiguous()

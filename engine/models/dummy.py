@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from engine.models.weights import WeightReader
 from engine.text.tokenizer import BYTE_OF_CHAR, HFTokenizer
 
 _SCALE = 0.02
@@ -21,20 +19,13 @@ _TEMPLATE = (
 )
 
 
-class _NoTensors:
-    names: Mapping[str, Any] = {}
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        raise KeyError(name)
-
-    origin = tensor = shape
-
-
-class RandomWeights(WeightReader):
-    """Makes up each tensor that is asked for. The same name gives the same values."""
+class RandomWeights:
+    """Implements `Weights`: makes up each tensor that is asked for. The same name gives the same
+    values."""
 
     def __init__(self, *, dtype: torch.dtype, device: torch.device, seed: int = 0) -> None:
-        super().__init__(_NoTensors(), dtype=dtype, device=device)
+        self._dtype = dtype
+        self._device = device
         self._seed = seed
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -46,10 +37,20 @@ class RandomWeights(WeightReader):
         values = torch.empty(shape, dtype=self._dtype, device=self._device)
         return values.normal_(0.0, _SCALE, generator=generator)
 
+    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
+        """The parts one above the other, as one tensor."""
+        return torch.cat([self.take(name, shape) for name, shape in parts])
+
+    def skip(self, name: str) -> None:
+        """Nothing to do: what is not asked for is not made."""
+
+    def finish(self) -> None:
+        """Nothing to do: nothing can be left over."""
+
 
 def byte_level_tokenizer() -> HFTokenizer:
     """One token a byte, three control tokens (ids 256 to 258) and a ChatML template."""
-    vocabulary = {char: byte for char, byte in BYTE_OF_CHAR.items()}
+    vocabulary = dict(BYTE_OF_CHAR)
     vocabulary.update({text: 256 + index for index, text in enumerate(_CONTROL)})
     level = {
         "type": "ByteLevel",

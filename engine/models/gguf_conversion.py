@@ -130,9 +130,9 @@ def file_digest(path: Path, cache_dir: Path, on_progress: LoadProgress) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     known[key] = [*stamp, digest]
-    with tempfile.NamedTemporaryFile("w", dir=cache_dir, delete=False, encoding="utf-8") as file:
-        json.dump(known, file)
-    os.replace(file.name, record)
+    with tempfile.NamedTemporaryFile("w", dir=cache_dir, delete=False, encoding="utf-8") as made:
+        json.dump(known, made)
+    os.replace(made.name, record)
     return digest
 
 
@@ -144,9 +144,7 @@ def _convert(path: Path, folder: Path, dtype: torch.dtype, on_progress: LoadProg
     generation_config = gguf_generation_config(file)
     read_model_config(config, generation_config)  # refuses before the long work
     tensors = GGUFTensors(file, config)
-    _write_weights(
-        folder / SINGLE_FILE, tensors, dtype, lambda done: on_progress(sentence, done)
-    )
+    _write_weights(folder / SINGLE_FILE, tensors, dtype, lambda done: on_progress(sentence, done))
     config["dtype"] = str(dtype).removeprefix("torch.")
     for name, content in (
         ("config.json", config),

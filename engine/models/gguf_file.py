@@ -19,7 +19,19 @@ from gguf.quants import dequantize
 
 from engine.errors import ModelLoadError, UnsupportedModelError
 
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _STRING, _ARRAY = 8, 9
 _CHUNK_ELEMENTS = 1 << 18
 """Blocks are turned into numbers in pieces that stay in the processor's cache."""

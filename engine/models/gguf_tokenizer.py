@@ -190,18 +190,18 @@ def _sentencepiece_parts(metadata: Mapping[str, Any]) -> dict[str, Any]:
         {"type": "ByteFallback"},
         {"type": "Fuse"},
     ]
+    normalizers: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    ]
     if has_prefix:
+        # Before every text, even one that begins with a blank: else decoding would lose that.
+        normalizers.insert(0, {"type": "Prepend", "prepend": "\u2581"})
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     vocabulary = _vocabulary(metadata)
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
     return {
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": "\u2581",
-            "prepend_scheme": "first" if has_prefix else "never",
-            "split": False,
-        },
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {
             "type": "BPE",
@@ -219,7 +219,7 @@ def _merges_by_score(
 ) -> list[tuple[str, str]]:
     """SentencePiece joins the neighbours whose union has the best score; as a list of merges,
     those are all splits of each piece into two others, the best piece first."""
-    merges = []
+    merges: list[tuple[float, str, str]] = []
     for piece, token_id in vocabulary.items():
         splits = [
             (vocabulary[left], vocabulary[right], left, right)

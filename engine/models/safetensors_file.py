@@ -84,9 +84,7 @@ def _read_header(path: Path) -> Mapping[str, TensorEntry]:
     try:
         header = json.loads(raw)
         header.pop("__metadata__", None)
-        entries = {
-            name: _entry(name, fields, 8 + length, path) for name, fields in header.items()
-        }
+        entries = {name: _entry(name, fields, 8 + length, path) for name, fields in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelLoadError(f"The weight file {path} is damaged: {error!r}.") from error
     for name, entry in entries.items():
@@ -148,7 +146,7 @@ class SafetensorsWriter:
         raw = tensor.to("cpu", self._dtype).contiguous().view(-1).view(torch.uint8)
         if raw.numel() != end - start:
             raise ValueError(f"{name} has {raw.numel()} bytes, announced were {end - start}")
-        self._write(memoryview(raw.numpy()), self._data_start + start)
+        self._write(raw.numpy().data, self._data_start + start)
         with self._lock:
             self._unflushed_bytes += end - start
             must_flush = self._unflushed_bytes >= _FLUSH_BYTES

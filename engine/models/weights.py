@@ -1,4 +1,5 @@
-"""`TensorSource`: where a model's tensors come from; `WeightReader`: checks and merges them."""
+"""Where a model's tensors come from (`TensorSource`), and how a model that is being built takes
+them (`Weights`; `WeightReader` checks and merges those of a source)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,28 @@ class TensorSource(Protocol):
         ...
 
 
+class Weights(Protocol):
+    """What a model is built from. Used by one thread."""
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor `name` in the run's dtype, on its device."""
+        ...
+
+    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
+        """The parts one above the other, as one tensor."""
+        ...
+
+    def skip(self, name: str) -> None:
+        """Says that the tensor `name` is known and not wanted."""
+        ...
+
+    def finish(self) -> None:
+        """Says that everything was taken."""
+        ...
+
+
 class WeightReader:
-    """Takes tensors out of a source for a model that is being built. Used by one thread.
+    """Implements `Weights` over a source. Used by one thread.
 
     Every `take…` raises ModelLoadError when a tensor is absent or of another shape, and names
     the tensor and its file."""
@@ -50,13 +71,9 @@ class WeightReader:
         self._on_fraction = on_fraction
         self._taken: set[str] = set()
 
-    def has(self, name: str) -> bool:
-        """Whether the source holds the tensor `name`."""
-        return name in self._source.names
-
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name` in the run's dtype, on its device."""
-        if not self.has(name):
+        if name not in self._source.names:
             raise ModelLoadError(f"The model's files hold no tensor {name!r}.")
         found = self._source.shape(name)
         if found != shape:

@@ -31,7 +31,7 @@ class HFTokenizer:
         tokenizer's own EOS ends an answer. Raises ModelLoadError."""
         try:
             self._parsing = Backend.from_str(tokenizer_json)
-        except Exception as error:  # noqa: BLE001 - the library raises bare Exception
+        except Exception as error:  # the library raises nothing more exact
             raise ModelLoadError(f"tokenizer.json cannot be read: {error}.") from error
         self._parsing.no_truncation()
         self._parsing.no_padding()
@@ -101,9 +101,7 @@ class HFTokenizer:
         """The model's own Jinja chat template."""
         return self._chat_template
 
-    def encode(
-        self, text: str, *, parse_special: bool = False, add_bos: bool = False
-    ) -> list[int]:
+    def encode(self, text: str, *, parse_special: bool = False, add_bos: bool = False) -> list[int]:
         """Ids of `text`. Without `parse_special` the text of a control token stays plain
         characters. `add_bos` puts the BOS first if this tokenizer is one that does, and not
         when the text already begins with it."""

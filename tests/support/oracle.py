@@ -32,3 +32,15 @@ def greedy(model: Any, prompt: Sequence[int], count: int) -> list[int]:
             token_ids = result.logits[:, -1].argmax(-1, keepdim=True)
             out.append(int(token_ids))
     return out
+
+
+def load_gguf_oracle(path: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer that `transformers` makes of a GGUF file, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return model.eval(), tokenizer

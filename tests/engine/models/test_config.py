@@ -36,7 +36,7 @@ def test_what_a_llama_configuration_leaves_out() -> None:
     assert (read.num_kv_heads, read.head_dim, read.max_position_embeddings) == (4, 16, 2048)
     assert read.rope == RopeConfig(10000.0)
     assert read.rms_norm_eps == 1e-6
-    assert not (read.tie_word_embeddings or read.qkv_bias or read.o_bias or read.qk_norm)
+    assert not any((read.tie_word_embeddings, read.qkv_bias, read.o_bias, read.qk_norm))
     assert read.layer_windows == (None,) * 4
     assert read.eos_token_ids == ()
 
@@ -125,7 +125,7 @@ def test_rope_in_its_old_and_new_forms(changes: dict[str, Any], rope: RopeConfig
 
 @pytest.mark.parametrize("key", ["type", "rope_type"])
 def test_unknown_rope_type_is_named(key: str) -> None:
-    with pytest.raises(UnsupportedModelError, match="'foo'.*default, linear, llama3"):
+    with pytest.raises(UnsupportedModelError, match=r"'foo'.*default, linear, llama3"):
         read_model_config(config(rope_scaling={key: "foo", "factor": 2.0}))
 
 

@@ -106,18 +106,14 @@ def test_each_dtype_has_its_copy(start: Start) -> None:
     assert [path.name.rpartition("-")[2] for path in start.copies] == ["bfloat16", "float32"]
 
 
-def test_changed_file_is_converted_anew(
-    start: Start, tiny_model: Callable[[str], Path]
-) -> None:
+def test_changed_file_is_converted_anew(start: Start, tiny_model: Callable[[str], Path]) -> None:
     start()
     write_gguf(start.path, tiny_model("llama"), "Q8_0")
     assert start().config.architecture == "LlamaForCausalLM"
     assert len(start.copies) == 2
 
 
-def test_unchanged_file_is_not_hashed_again(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_file_is_not_hashed_again(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     start()
 
     def hash_again(*_: object) -> None:
@@ -138,9 +134,7 @@ def test_damaged_digest_record_is_made_anew(start: Start) -> None:
     assert not start.has_converted
 
 
-def test_failed_conversion_leaves_nothing(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_conversion_leaves_nothing(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ModelLoadError("no")
 
@@ -169,9 +163,7 @@ def test_full_disk_is_done_without(start: Start, monkeypatch: pytest.MonkeyPatch
     assert logits_of(loaded.model, IDS).isfinite().all()
 
 
-def test_copy_of_another_format_is_made_anew(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_of_another_format_is_made_anew(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     start()
     monkeypatch.setattr(gguf_conversion, "_FORMAT", 2)
     start()

@@ -126,7 +126,8 @@ def test_sentencepiece_joins_by_score_and_falls_back_to_bytes() -> None:
     names = SENTENCEPIECE["tokenizer.ggml.tokens"]
     assert [names[i] for i in ours.encode("ab aba")] == ["▁a", "b", "▁a", "b", "a"]
     assert [names[i] for i in ours.encode("é")] == ["▁", "<0xC3>", "<0xA9>"]
-    assert ours.decode(ours.encode("ab é")) == "ab é"
+    for text in ("ab é", " ab", "  a", " ", ""):
+        assert ours.decode(ours.encode(text)) == text
     assert b"".join(map(ours.token_bytes, ours.encode("ab é"))) == " ab é".encode()
 
 

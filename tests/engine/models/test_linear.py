@@ -20,7 +20,9 @@ def test_equals_the_plain_product(rows: int, has_bias: bool, dtype: torch.dtype)
     with torch.inference_mode():
         result = Linear(weight, bias)(x)
     assert result.dtype == dtype
-    expected = functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    expected = functional.linear(
+        x.double(), weight.double(), None if bias is None else bias.double()
+    )
     tolerance = 1e-4 if dtype == torch.float32 else 0.3
     torch.testing.assert_close(result.double(), expected, atol=tolerance, rtol=0)
 
@@ -34,7 +36,7 @@ def test_works_on_a_part_of_a_mapped_file() -> None:
 
 
 def test_float32_on_a_cpu_does_not_take_the_slower_product() -> None:
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         pytest.skip("torch without oneDNN")
     assert choose_product(torch.zeros(2, 2)) is not functional.linear
     assert choose_product(torch.zeros(2, 2, dtype=torch.bfloat16)) is functional.linear

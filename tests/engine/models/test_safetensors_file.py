@@ -39,7 +39,9 @@ def test_reads_tensors_that_are_not_aligned(tmp_path: Path) -> None:
         }
     ).encode()
     values = torch.tensor([1.5, -2.0])
-    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x07" + values.numpy().tobytes())
+    path.write_bytes(
+        len(header).to_bytes(8, "little") + header + b"\x07" + values.numpy().tobytes()
+    )
     assert torch.equal(SafetensorsFile(path).tensor("b"), values)
 
 
