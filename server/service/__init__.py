@@ -1,0 +1,1 @@
+"""The service layer: how any client reaches the engine."""

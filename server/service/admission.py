@@ -1,0 +1,40 @@
+"""Whether the server takes a request now. The engine's queue is the only queue."""
+
+from __future__ import annotations
+
+from engine.api import Engine, EngineState
+from server.service.errors import ModelUnavailableError, ShuttingDownError
+
+
+class Admission:
+    """Says no at once, before any work is done for a request. Owned by the loop's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_draining = False
+
+    @property
+    def is_ready(self) -> bool:
+        """New work would be taken."""
+        return not self._is_draining and self._engine.state is EngineState.READY
+
+    @property
+    def state(self) -> str:
+        """The engine's state, or `draining` as soon as the server takes no new work."""
+        if self._is_draining and self._engine.state is EngineState.READY:
+            return EngineState.DRAINING.value
+        return self._engine.state.value
+
+    def drain(self) -> None:
+        """From now on everything new is refused. Idempotent."""
+        self._is_draining = True
+
+    def check(self) -> None:
+        """Raises ShuttingDownError or ModelUnavailableError."""
+        state = self._engine.state
+        if self._is_draining or state in (EngineState.DRAINING, EngineState.STOPPED):
+            raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+        if state is EngineState.STARTING:
+            raise ModelUnavailableError("The model is still loading.", retry_after_ms=2000)
+        if state is EngineState.DEAD:
+            raise ModelUnavailableError("The engine has failed; the server must be restarted.")

@@ -1,0 +1,169 @@
+"""Plain ASGI for the hot routes: read a body, send a reply, notice a client that goes away.
+
+No framework object and no middleware stands between a route and `send`: each wrapper costs a
+coroutine per event and stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from server.service.errors import BadRequestError, BodyTooLargeError, ServiceError, SlowRequestError
+from server.service.limits import ServiceLimits
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_DRAINED = 8 << 20
+"""Bytes beyond the limit that are still taken before the connection is cut."""
+_SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection while it was being answered."""
+
+
+class SlowClientError(Exception):
+    """The client took no data for `send_timeout_s`."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of that (lower case) name."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None
+
+
+def text_header(scope: Scope, name: bytes) -> str | None:
+    """The first header of that name as text (latin-1, as HTTP has it)."""
+    value = header(scope, name)
+    return None if value is None else value.decode("latin-1")
+
+
+def request_id(scope: Scope) -> bytes:
+    """The client's `X-Request-Id` if it is short printable ASCII, else a new one. Only ever a
+    label: two requests may bear the same."""
+    given = header(scope, b"x-request-id")
+    if given is not None and _SAFE_ID.fullmatch(given):
+        return given
+    return secrets.token_hex(8).encode()
+
+
+async def read_body(scope: Scope, receive: Receive, limits: ServiceLimits) -> bytes:
+    """The whole request body. Raises BodyTooLargeError, SlowRequestError, ClientGoneError."""
+    limit = limits.max_body_bytes
+    declared = header(scope, b"content-length")
+    is_hopeless = declared is not None and declared.isdigit() and int(declared) > limit + _DRAINED
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            while not is_hopeless:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                # A client that is cut while it sends never reads the reply: so a body a little
+                # too large is taken to its end and dropped.
+                if size <= limit:
+                    chunks.append(chunk)
+                is_hopeless = size > limit + _DRAINED
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise SlowRequestError("The request body did not arrive in time.") from None
+    if is_hopeless or size > limit:
+        raise BodyTooLargeError(f"The request body is larger than {limit} bytes.")
+    return b"".join(chunks)
+
+
+def read_json_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises BadRequestError."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadRequestError("The request body is not valid UTF-8 JSON.") from None
+    if not isinstance(found, dict):
+        raise BadRequestError("The request body must be a JSON object.")
+    return found
+
+
+async def send_reply(
+    send: Send,
+    body: bytes,
+    *,
+    status: int = 200,
+    content_type: bytes = b"application/json",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """A whole reply at once."""
+    all_headers: Headers = [
+        (b"content-type", content_type),
+        (b"content-length", str(len(body)).encode()),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(
+    send: Send, error: ServiceError, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """The error as OpenAI's JSON with its status; `Retry-After` where it is known."""
+    extra: Headers = list(headers)
+    if error.retry_after_ms is not None:
+        extra.append((b"retry-after", str(max(1, -(-error.retry_after_ms // 1000))).encode()))
+    if error.http_status == 413:
+        extra.append((b"connection", b"close"))  # the rest of the body is not read
+    await send_reply(send, error.openai_body(), status=error.http_status, headers=extra)
+
+
+@asynccontextmanager
+async def watch_client(receive: Receive) -> AsyncIterator[None]:
+    """Inside the block a client that goes away raises ClientGoneError at the next await.
+
+    For use after the body was read: what `receive` has to say then is the disconnect."""
+    task = asyncio.current_task()
+    assert task is not None
+    is_gone = False
+
+    async def listen() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        task.cancel()
+
+    listener = asyncio.create_task(listen())
+    try:
+        yield
+    except asyncio.CancelledError:
+        # As asyncio.timeout does: only our own cancellation becomes our exception.
+        if is_gone and task.uncancel() == 0:
+            raise ClientGoneError from None
+        raise
+    finally:
+        listener.cancel()
+
+
+def abort_connection(send: Send) -> None:
+    """Drops a connection whose client does not read. ASGI has no word for it, and returning
+    from the application would wait for the client to take what is buffered; uvicorn's `send` is
+    a method of the object that holds the transport. Does nothing under another server."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    abort = getattr(transport, "abort", None)
+    if callable(abort):
+        abort()

@@ -1,0 +1,42 @@
+"""The service's own limits: frozen, filled from the server's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Sizes in bytes, times in seconds. Raises ValueError, naming the field."""
+
+    max_body_bytes: int = 2 << 20
+    max_message_bytes: int = 1 << 20
+    """One WebSocket text frame."""
+    max_runs_per_connection: int = 16
+    max_outbox_messages: int = 256
+    """Replies outside runs that may wait for a WebSocket client that does not read."""
+    max_choices: int = 8
+    """`n`: answers to one prompt."""
+    max_prompts: int = 64
+    """Prompts in one completions request."""
+    max_stops: int = 16
+    max_stop_chars: int = 1000
+    completions_max_tokens: int = 16
+    """`max_tokens` of a raw completion that names none, as in OpenAI's reference."""
+    run_log_ttl_s: float = 600.0
+    run_log_max_events: int = 4096
+    max_kept_runs: int = 10_000
+    max_connections: int = 1024
+    """Open WebSockets."""
+    heartbeat_s: float = 10.0
+    send_timeout_s: float = 20.0
+    body_timeout_s: float = 30.0
+    request_timeout_s: float = 600.0
+    hello_timeout_s: float = 10.0
+    drain_timeout_s: float = 8.0
+    tokenizer_threads: int = 2
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")

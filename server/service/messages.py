@@ -1,0 +1,141 @@
+"""What a WebSocket client may send (`/ws/v1`): one struct per message, chosen by `type`.
+
+Unknown fields are ignored, so that a newer client can talk to an older server; a missing or
+wrong field is `bad_request`. `id` is the client's idempotency key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from server.service.errors import BadRequestError
+from server.service.options import GenerationOptions
+from server.service.validation import told_validation
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation. `content` is a text, or OpenAI's list of text parts."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
+    """Base of all client messages."""
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """A run that the client already follows, and the last event it has seen."""
+
+    run: Id
+    after_seq: int = 0
+
+
+class Hello(Message, frozen=True):
+    token: str | None = None
+    locale: str | None = None
+    resume: tuple[Resume, ...] = ()
+
+
+class Ask(Message, frozen=True):
+    """A question about a course. `conversation` None: a new one. `parent`: the message that it
+    follows; None: the last."""
+
+    id: Id
+    text: Text
+    course: str | None = None
+    conversation: str | None = None
+    parent: str | None = None
+    options: GenerationOptions = GenerationOptions()
+
+
+class Chat(Message, frozen=True):
+    """A plain chat without course, for other programs."""
+
+    id: Id
+    messages: list[ChatMessage]
+    options: GenerationOptions = GenerationOptions()
+
+
+class Continue(Message, frozen=True):
+    """Goes on with a cut answer, token-exactly."""
+
+    id: Id
+    message: Id
+    options: GenerationOptions = GenerationOptions()
+
+
+class Regenerate(Message, frozen=True):
+    id: Id
+    message: Id
+    options: GenerationOptions = GenerationOptions()
+
+
+class Edit(Message, frozen=True):
+    id: Id
+    message: Id
+    text: Text
+    options: GenerationOptions = GenerationOptions()
+
+
+class Cancel(Message, frozen=True):
+    run: Id
+
+
+class Attach(Message, frozen=True):
+    run: Id
+    after_seq: int = 0
+
+
+class Feedback(Message, frozen=True):
+    id: Id
+    message: Id
+    value: Literal["up", "down", "none"]
+    note: str | None = None
+
+
+class Ping(Message, frozen=True):
+    id: str | None = None
+
+
+ClientMessage = (
+    Hello | Ask | Chat | Continue | Regenerate | Edit | Cancel | Attach | Feedback | Ping
+)
+
+_decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
+
+
+class _Envelope(msgspec.Struct):
+    id: Any = None
+    run: Any = None
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+
+
+def decode(frame: str) -> ClientMessage:
+    """The message in a text frame. Raises BadRequestError, which names the field."""
+    try:
+        message = _decoder.decode(frame)
+    except msgspec.ValidationError as error:
+        raise told_validation(error) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadRequestError("The frame is not valid JSON.") from None
+    return message
+
+
+def envelope(frame: str) -> dict[str, str]:
+    """What can be told of a frame that failed to decode: its `id` and `run`, when they are
+    strings, so that the client can match the error to what it sent."""
+    try:
+        found = _envelope.decode(frame)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+    named = {"id": found.id, "run": found.run}
+    return {key: value[:128] for key, value in named.items() if isinstance(value, str)}

@@ -1,0 +1,170 @@
+"""OpenAI's reply shapes: whole objects, and stream chunks built from constant bytes.
+
+`ChatShape` and `TextShape` say where the two endpoints differ; everything else is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.api import Finish, Usage
+from server.service.events import to_json
+from server.service.usage import usage_json
+
+DONE = b"data: [DONE]\n\n"
+HEARTBEAT = b": waiting\n\n"
+
+
+class Shape(Protocol):
+    """How one endpoint names its objects and wraps a text."""
+
+    object: str
+    chunk_object: str
+    id_prefix: str
+
+    def choice(self, index: int, text: str) -> dict[str, Any]:
+        """A whole choice without its finish."""
+        ...
+
+    def delta(self, text_json: bytes) -> bytes:
+        """The part of a stream choice that carries a text (given as JSON)."""
+        ...
+
+    def opening(self) -> bytes | None:
+        """The part of the first stream choice; None where there is none."""
+        ...
+
+
+class ChatShape:
+    object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+    id_prefix = "chatcmpl-"
+
+    def choice(self, index: int, text: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": None}
+
+    def delta(self, text_json: bytes) -> bytes:
+        return b'"delta":{"content":%b}' % text_json
+
+    def opening(self) -> bytes | None:
+        return b'"delta":{"role":"assistant","content":""}'
+
+
+class TextShape:
+    object = "text_completion"
+    chunk_object = "text_completion"
+    id_prefix = "cmpl-"
+
+    def choice(self, index: int, text: str) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": None}
+
+    def delta(self, text_json: bytes) -> bytes:
+        return b'"text":%b' % text_json
+
+    def opening(self) -> bytes | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer that has ended."""
+
+    text: str
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What every object of one reply has in common. `lowered`: the effective max_tokens when the
+    caller had asked for more than the window has room for."""
+
+    id: str
+    created: int
+    model: str
+    lowered: int | None = None
+
+
+def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage: Usage) -> bytes:
+    """The JSON of a reply that is not streamed."""
+    reply: dict[str, Any] = {
+        "id": head.id,
+        "object": shape.object,
+        "created": head.created,
+        "model": head.model,
+        "choices": [
+            {
+                **shape.choice(index, choice.text),
+                "finish_reason": choice.finish.reason.value,
+                "finish_detail": choice.finish.detail.to_json(),
+            }
+            for index, choice in enumerate(choices)
+        ],
+        "usage": usage_json(usage),
+    }
+    if head.lowered is not None:
+        reply |= {"max_tokens": head.lowered, "max_tokens_lowered": True}
+    return to_json(reply)
+
+
+class ChunkEncoder:
+    """The frames of one stream. `includes_usage`: every chunk has `"usage": null`, and one
+    chunk without choices has the usage (OpenAI's `stream_options.include_usage`)."""
+
+    def __init__(self, shape: Shape, head: ReplyHead, *, includes_usage: bool) -> None:
+        self._shape = shape
+        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b' % (
+            to_json(head.id),
+            to_json(shape.chunk_object),
+            head.created,
+            to_json(head.model),
+        )
+        lowered = b""
+        if head.lowered is not None:
+            lowered = b',"max_tokens":%d,"max_tokens_lowered":true' % head.lowered
+        self._lowered = lowered
+        self._tail = b',"usage":null}\n\n' if includes_usage else b"}\n\n"
+        # All of a text frame but the text and what stands right before it.
+        self._text_tail = b',"logprobs":null,"finish_reason":null}]' + self._tail
+
+    def opening(self, index: int) -> bytes:
+        """The frame that tells the role, before a choice's first text; empty where there is
+        none. It also says that max_tokens was lowered."""
+        delta = self._shape.opening()
+        if delta is None:
+            return b""
+        return b'%b%b,"choices":[{"index":%d,%b%b' % (
+            self._head,
+            self._lowered,
+            index,
+            delta,
+            self._text_tail,
+        )
+
+    def text(self, index: int, text: str) -> bytes:
+        return b'%b,"choices":[{"index":%d,%b%b' % (
+            self._head,
+            index,
+            self._shape.delta(to_json(text)),
+            self._text_tail,
+        )
+
+    def finish(self, index: int, finish: Finish) -> bytes:
+        """The one frame of a choice that says how it ended."""
+        return (
+            b'%b%b,"choices":[{"index":%d,%b,"logprobs":null,"finish_reason":%b,"finish_detail":%b}]%b'
+            % (
+                self._head,
+                self._lowered,
+                index,
+                self._shape.delta(b'""'),
+                to_json(finish.reason.value),
+                to_json(finish.detail.to_json()),
+                self._tail,
+            )
+        )
+
+    def usage(self, usage: Usage) -> bytes:
+        return b'%b,"choices":[],"usage":%b}\n\n' % (self._head, to_json(usage_json(usage)))

@@ -1,0 +1,76 @@
+"""`RunLog`: the numbered events of one run, bounded, readable from any point by any number of
+readers. It knows no tasks and no clock.
+
+When the log is longer than its bound, the older half is folded: its deltas become one text, its
+progress events go, and what remains (accepted, retrieval, context, start, …) is kept whole. A
+reader that comes from before the fold gets the kept events it lacks, one `snapshot` in the place
+of what is gone, and then every event after it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server.service.events import TERMINAL, TRANSIENT, Event, EventEncoder
+
+
+class RunLog:
+    """Owned by the event loop's thread. `seq` runs from 1 without gaps."""
+
+    def __init__(self, run_id: str, max_events: int) -> None:
+        self._encoder = EventEncoder(run_id)
+        self._max_events = max_events
+        self._kept: list[Event] = []
+        self._recent: list[Event] = []
+        self._folded_text = ""
+        self._folded_through = 0
+        self._text_through = 0
+        self._snapshot: Event | None = None
+        self.is_ended = False
+
+    @property
+    def last_seq(self) -> int:
+        return self._folded_through + len(self._recent)
+
+    @property
+    def text(self) -> str:
+        """What all deltas so far join to."""
+        return self._folded_text + "".join(event.text or "" for event in self._recent)
+
+    def append(self, type: str, fields: dict[str, Any]) -> Event:
+        """Numbers, encodes and keeps an event. Raises RuntimeError after the terminal one."""
+        if self.is_ended:
+            raise RuntimeError(f"the run has ended; {type!r} cannot follow")
+        event = self._encoder.event(type, self.last_seq + 1, fields)
+        self._recent.append(event)
+        if type in TERMINAL:
+            self.is_ended = True
+        elif len(self._recent) > self._max_events:
+            self._fold()
+        return event
+
+    def read(self, after_seq: int) -> list[Event]:
+        """The events after `after_seq`, or what stands for them; empty when there are none."""
+        if after_seq >= self._folded_through:
+            return self._recent[after_seq - self._folded_through :]
+        kept = [event for event in self._kept if event.seq > after_seq]
+        if after_seq >= self._text_through:
+            return kept + self._recent
+        if self._snapshot is None:
+            self._snapshot = self._encoder.snapshot(self._folded_text, self._text_through)
+        # The snapshot bears the number of the last event that it stands for, so numbers rise.
+        before = [event for event in kept if event.seq < self._text_through]
+        return [*before, self._snapshot, *kept[len(before) :], *self._recent]
+
+    def _fold(self) -> None:
+        # Half at a time, so that joining the text costs a constant amount per event.
+        half = max(1, len(self._recent) // 2)
+        folded, self._recent = self._recent[:half], self._recent[half:]
+        self._folded_through = folded[-1].seq
+        for event in folded:
+            if event.type in TRANSIENT:
+                self._text_through = event.seq
+                self._snapshot = None
+            else:
+                self._kept.append(event)
+        self._folded_text += "".join(event.text or "" for event in folded)

@@ -1,0 +1,176 @@
+"""OpenAI request bodies: which fields are read, which are known but not supported, and how both
+are checked.
+
+A body goes three ways: fields of the struct are converted and checked; a field of `_NOT_SUPPORTED`
+is refused unless its value is neutral, that is, would not change the answer; fields of
+`_NO_EFFECT` are accepted; any other field is ignored and named in the reply's `X-Lectern-Ignored`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from server.service.errors import BadRequestError
+from server.service.limits import ServiceLimits
+from server.service.messages import ChatMessage
+from server.service.options import GenerationOptions
+from server.service.validation import told_validation
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class CompletionFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What both endpoints share. None means the default everywhere."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    n: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def num_choices(self) -> int:
+        return 1 if self.n is None else self.n
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def options(self, max_tokens: int | None) -> GenerationOptions:
+        return GenerationOptions(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_ids,
+            ignore_eos=self.ignore_eos,
+        )
+
+
+class ChatCompletionBody(CompletionFields, frozen=True, kw_only=True):
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+
+
+class CompletionBody(CompletionFields, frozen=True, kw_only=True):
+    prompt: str | list[str | int | list[int]]
+
+    def prompts(self, max_prompts: int) -> list[str | list[int]]:
+        """One or more prompts: a text, a list of texts, token ids, or a list of those.
+        Raises BadRequestError."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        kinds = {type(item) for item in self.prompt}
+        if kinds == {int}:
+            return [[item for item in self.prompt if isinstance(item, int)]]
+        if len(self.prompt) > max_prompts:
+            raise BadRequestError(f"prompt may hold at most {max_prompts} prompts", param="prompt")
+        if len(kinds) == 1:
+            return [item for item in self.prompt if not isinstance(item, int)]
+        raise BadRequestError(
+            "prompt must be a text, a list of texts, token ids or a list of lists of token ids, "
+            "and not be empty",
+            param="prompt",
+        )
+
+
+Body = TypeVar("Body", bound=CompletionFields)
+
+_OFF: tuple[Any, ...] = (None, False)
+_EMPTY: tuple[Any, ...] = (None, [], {})
+_NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "repetition_penalty": (None, 1),
+    "logit_bias": _EMPTY,
+    "logprobs": _OFF,
+    "top_logprobs": (None, 0),
+    "echo": _OFF,
+    "suffix": (None, ""),
+    "best_of": (None, 1),
+    "tools": _EMPTY,
+    "tool_choice": (None, "none", "auto"),
+    "functions": _EMPTY,
+    "function_call": (None, "none", "auto"),
+    "response_format": (None, {"type": "text"}),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "reasoning_effort": (None,),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+    "min_tokens": (None, 0),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
+}
+"""Known fields that this server does not implement, each with its neutral values."""
+
+_NO_EFFECT = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "parallel_tool_calls",
+        "prediction",
+        "prompt_cache_key",
+        "safety_identifier",
+        "request_id",
+    }
+)
+"""Known fields that do not change the answer."""
+
+_MAX_NAMED = 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def parse(
+    raw: dict[str, Any], kind: type[Body], limits: ServiceLimits
+) -> tuple[Body, Sequence[str]]:
+    """The checked body, and the names of fields that were ignored (safe in a header).
+
+    Raises BadRequestError naming the field."""
+    try:
+        body = msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise told_validation(error) from None
+    max_tokens = getattr(body, "max_completion_tokens", None)
+    name = "max_tokens" if max_tokens is None else "max_completion_tokens"
+    limit = body.max_tokens if max_tokens is None else max_tokens
+    if limit is not None and limit < 1:
+        raise BadRequestError(f"{name} must be at least 1, not {limit}", param=name)
+    if not 1 <= body.num_choices <= limits.max_choices:
+        raise BadRequestError(f"n must be from 1 to {limits.max_choices}", param="n")
+    for field, neutral in _NOT_SUPPORTED.items():
+        if field in raw and not _is_among(raw[field], neutral):
+            raise BadRequestError(f"{field} is not supported by this server", param=field)
+    read = {field.encode_name for field in msgspec.structs.fields(kind)}
+    ignored = [name for name in raw if name not in read | _NO_EFFECT | _NOT_SUPPORTED.keys()]
+    return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
+
+
+def _is_among(value: Any, neutral: tuple[Any, ...]) -> bool:
+    # 0 == False, but `logprobs: 0` asks for something where `logprobs: false` does not.
+    return any(
+        value == item and isinstance(value, bool) == isinstance(item, bool) for item in neutral
+    )

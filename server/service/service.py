@@ -1,0 +1,52 @@
+"""`Service`: the service layer put together over one engine, with its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.api import Engine
+from server.service.admission import Admission
+from server.service.auth import Auth
+from server.service.completions import CompletionRoutes
+from server.service.conversation import ConversationApp
+from server.service.generation import Generation
+from server.service.limits import ServiceLimits
+from server.service.metrics import Metrics
+from server.service.runs import RunRegistry
+from server.service.ws import WebSocketRoute
+from server.service.ws_context import SocketContext
+
+_FAREWELL_S = 2.0
+"""How long sockets may take to hear that the server goes away."""
+
+
+class Service:
+    """Owned by the event loop's thread. Build it, build the application over `generation` and
+    `runs`, then `plug_in` the application."""
+
+    def __init__(self, engine: Engine, auth: Auth, limits: ServiceLimits | None = None) -> None:
+        self.engine = engine
+        self.auth = auth
+        self.limits = limits or ServiceLimits()
+        self.admission = Admission(engine)
+        self.metrics = Metrics(engine)
+        self.runs = RunRegistry(self.limits)
+        self.generation = Generation(engine, self.limits, self.admission, self.metrics)
+        self.completions = CompletionRoutes(self.generation, self.admission, auth, self.limits)
+        self._context = SocketContext(auth, self.generation, self.runs, self.limits)
+        self.sockets = WebSocketRoute(self._context)
+
+    def plug_in(self, app: ConversationApp) -> None:
+        """Gives the WebSocket the application that answers ask, continue, regenerate, edit and
+        feedback."""
+        self._context.app = app
+
+    async def shutdown(self, grace_s: float | None = None) -> None:
+        """Refuses new work, lets answers end for `grace_s` seconds (default
+        `drain_timeout_s`), ends the rest as `shutdown`, stops the engine, then closes the
+        sockets with 1001. What runs store is stored when this returns. Idempotent."""
+        grace_s = self.limits.drain_timeout_s if grace_s is None else grace_s
+        self.admission.drain()
+        await asyncio.gather(self.runs.shutdown(grace_s), self.engine.shutdown(grace_s))
+        await self.sockets.shutdown(_FAREWELL_S)
+        self.generation.close()

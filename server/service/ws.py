@@ -1,0 +1,88 @@
+"""`/ws/v1`: the handshake (origin, subprotocol, cookie) and the set of open sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from server.service.http import Receive, Scope, Send, text_header
+from server.service.ws_context import SocketContext
+from server.service.ws_session import (
+    CLOSE_GOING_AWAY,
+    CLOSE_OVERLOAD,
+    CLOSE_POLICY,
+    WebSocketSession,
+)
+
+SUBPROTOCOL = "lectern.v1"
+
+
+class WebSocketRoute:
+    """Owned by the event loop's thread."""
+
+    def __init__(self, context: SocketContext) -> None:
+        self._context = context
+        self._sessions: set[WebSocketSession] = set()
+        self._is_closed = False
+        self._all_gone = asyncio.Event()
+
+    @property
+    def num_sessions(self) -> int:
+        return len(self._sessions)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (await receive())["type"] != "websocket.connect":
+            return
+        # Accepted even when refused: a close code reaches the page, a failed handshake does not.
+        subprotocol = SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
+        await send({"type": "websocket.accept", "subprotocol": subprotocol})
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            code, reason = refusal
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        user = self._context.auth.user_from_cookie(text_header(scope, b"cookie"))
+        session = WebSocketSession(self._context, receive, send, user)
+        self._sessions.add(session)
+        try:
+            await session.serve()
+        finally:
+            self._sessions.discard(session)
+            if not self._sessions:
+                self._all_gone.set()
+
+    async def shutdown(self, timeout_s: float) -> None:
+        """Closes every session with 1001, after what its runs still have to say; waits at most
+        `timeout_s` for the clients to take it. Later connections are refused. Idempotent."""
+        self._is_closed = True
+        self._all_gone.clear()
+        for session in self._sessions:
+            session.close(CLOSE_GOING_AWAY, "the server is shutting down")
+        if self._sessions:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                return
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        if self._is_closed:
+            return CLOSE_GOING_AWAY, "the server is shutting down"
+        if not is_same_origin(text_header(scope, b"origin"), text_header(scope, b"host")):
+            return CLOSE_POLICY, "origin not allowed"
+        if len(self._sessions) >= self._context.limits.max_connections:
+            return CLOSE_OVERLOAD, "too many connections"
+        return None
+
+
+def is_same_origin(origin: str | None, host: str | None) -> bool:
+    """Whether a page of `origin` may use this socket: only one that this server sent. Programs
+    send no Origin and are welcome; a browser always does."""
+    if origin is None:
+        return True
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    is_web = parts.scheme in ("http", "https")
+    return is_web and host is not None and parts.netloc.lower() == host.lower()

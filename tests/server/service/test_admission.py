@@ -1,0 +1,58 @@
+"""What the server says before and after the time in which it answers; and its metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.api import (
+    EngineConfig,
+    Finish,
+    FinishDetail,
+    FinishType,
+    Timing,
+    Usage,
+    create_scripted_engine,
+)
+from server.service.admission import Admission
+from server.service.errors import ModelUnavailableError, ShuttingDownError
+from server.service.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_states() -> None:
+    engine = create_scripted_engine(EngineConfig(Path("scripted")))
+    admission = Admission(engine)
+    assert admission.state == "starting"
+    with pytest.raises(ModelUnavailableError) as loading:
+        admission.check()
+    assert loading.value.retry_after_ms
+    await engine.start()
+    admission.check()
+    assert admission.is_ready
+    admission.drain()
+    assert (admission.state, admission.is_ready) == ("draining", False)
+    with pytest.raises(ShuttingDownError):
+        admission.check()
+    await engine.shutdown(0)
+    assert admission.state == "stopped"
+
+
+async def test_metrics() -> None:
+    metrics = Metrics(create_scripted_engine(EngineConfig(Path("scripted"))))
+    end = FinishDetail(FinishType.EOS)
+    metrics.finished(Finish(end, Usage(10, 4, 6), Timing(0.1, 0.2, 1.0)))
+    metrics.left(FinishType.SLOW_CLIENT)
+    lines = metrics.render().decode().splitlines()
+    for line in (
+        'lectern_generations_finished_total{detail="eos"} 1.0',
+        'lectern_generations_finished_total{detail="slow_client"} 1.0',
+        "lectern_prompt_tokens_total 10.0",
+        "lectern_prompt_cached_tokens_total 6.0",
+        "lectern_completion_tokens_total 4.0",
+        'lectern_time_to_first_token_seconds_bucket{le="0.25"} 1.0',
+        "lectern_running_sequences 0.0",
+    ):
+        assert line in lines

@@ -1,0 +1,136 @@
+"""An application behind the WebSocket: what it is asked, and how its refusals are told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from server.service.auth import UserId
+from server.service.errors import NotFoundError
+from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
+from server.service.runs import Run, RunRegistry
+from tests.server.service.harness import Json, Socket, serving
+from tests.server.service.test_run_log import FINISH
+
+pytestmark = pytest.mark.anyio
+
+Opening = Ask | Continue | Regenerate | Edit
+
+
+@dataclass
+class Recorder:
+    """Remembers what it was asked; an answer says the kind of message and waits for the gate."""
+
+    runs: RunRegistry | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: list[Opening | Feedback] = field(default_factory=list)
+
+    async def ask(self, user: UserId, message: Ask) -> Run:
+        if message.course == "missing":
+            raise NotFoundError("There is no such course.", param="course")
+        return self._open(user, message, message.conversation)
+
+    async def continue_(self, user: UserId, message: Continue) -> Run:
+        return self._open(user, message, None)
+
+    async def regenerate(self, user: UserId, message: Regenerate) -> Run:
+        return self._open(user, message, None)
+
+    async def edit(self, user: UserId, message: Edit) -> Run:
+        return self._open(user, message, None)
+
+    async def feedback(self, user: UserId, message: Feedback) -> None:
+        self.seen.append(message)
+        if message.message == "broken":
+            raise RuntimeError("a bug")
+
+    def _open(self, user: UserId, message: Opening, conversation: str | None) -> Run:
+        async def produce(run: Run) -> None:
+            self.seen.append(message)
+            run.emit(
+                "accepted",
+                id=message.id,
+                conversation=conversation,
+                message="m1",
+                user_message="m0",
+                parent=None,
+            )
+            run.emit("delta", text=type(message).__name__)
+            await self.gate.wait()
+            run.emit("finish", **FINISH)
+
+        assert self.runs is not None
+        return self.runs.open(user, produce, key=message.id, conversation=conversation)
+
+
+async def _texts(socket: Socket) -> list[Json]:
+    return [event for event in await socket.answer() if event["type"] == "delta"]
+
+
+async def test_each_message_reaches_the_application() -> None:
+    app = Recorder()
+    app.gate.set()
+    async with serving(app=app) as server, server.socket() as socket:
+        app.runs = server.service.runs
+        await socket.hello()
+        await socket.send("ask", id="1", course="c", text="hi", options={"max_tokens": 5})
+        assert (await _texts(socket))[0]["text"] == "Ask"
+        await socket.send("continue", id="2", message="m1")
+        assert (await _texts(socket))[0]["text"] == "Continue"
+        await socket.send("regenerate", id="3", message="m1")
+        assert (await _texts(socket))[0]["text"] == "Regenerate"
+        await socket.send("edit", id="4", message="m0", text="new")
+        assert (await _texts(socket))[0]["text"] == "Edit"
+        await socket.send("feedback", id="5", message="m1", value="up", note="good")
+        await socket.send("ping")
+        assert await socket.receive() == {"type": "pong"}
+        ask, *_, feedback = app.seen
+        assert isinstance(ask, Ask)
+        assert ask.options.max_tokens == 5
+        assert isinstance(feedback, Feedback)
+        assert feedback.note == "good"
+
+
+async def test_refusals_and_bugs_bear_the_message_s_id() -> None:
+    app = Recorder()
+    async with serving(app=app) as server, server.socket() as socket:
+        app.runs = server.service.runs
+        await socket.hello()
+        await socket.send("ask", id="1", course="missing", text="hi")
+        error = await socket.receive()
+        assert (error["id"], error["code"], error["param"]) == ("1", "not_found", "course")
+        await socket.send("feedback", id="2", message="broken", value="down")
+        error = await socket.receive()
+        assert (error["id"], error["code"]) == ("2", "internal")
+        assert "a bug" not in error["message"]
+
+        await socket.send("ask", id="3", conversation="c1", text="first")
+        await socket.until("delta")
+        await socket.send("ask", id="4", conversation="c1", text="second")
+        error = await socket.receive()
+        assert (error["id"], error["code"]) == ("4", "conversation_busy")
+        assert error["retryable"] is True
+
+        async with server.socket() as other:
+            assert (await other.hello())["active_runs"] == []
+        app.gate.set()
+        assert (await socket.answer())[-1]["type"] == "finish"
+
+
+async def test_a_reload_finds_the_running_answer() -> None:
+    app = Recorder()
+    async with serving(app=app) as server, server.socket() as socket:
+        app.runs = server.service.runs
+        session = (await socket.hello())["session"]
+        await socket.send("ask", id="1", conversation="c1", text="hi")
+        accepted = (await socket.until("delta"))[0]
+        async with server.socket() as reloaded:
+            welcome = await reloaded.hello(token=session)
+            assert welcome["active_runs"] == [
+                {"run": accepted["run"], "conversation": "c1", "message": "m1", "last_seq": 2}
+            ]
+            await reloaded.send("attach", run=accepted["run"], after_seq=0)
+            app.gate.set()
+            assert [event["seq"] for event in await reloaded.answer()] == [1, 2, 3]

@@ -1,0 +1,69 @@
+"""Options become sampling parameters, or an error that names the field."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.api import SamplingParams
+from server.service.errors import BadRequestError
+from server.service.limits import ServiceLimits
+from server.service.options import GenerationOptions
+
+LIMITS = ServiceLimits()
+
+
+def test_none_means_the_default() -> None:
+    assert GenerationOptions().to_params(LIMITS) == SamplingParams()
+
+
+def test_everything_goes_through() -> None:
+    options = GenerationOptions(
+        max_tokens=5,
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        min_p=0.1,
+        seed=7,
+        stop="END",
+        stop_token_ids=[1, 2],
+        ignore_eos=True,
+    )
+    assert options.to_params(LIMITS) == SamplingParams(0, 0.5, 3, 0.1, 7, 5, ("END",), (1, 2), True)
+    assert GenerationOptions(top_k=-1).to_params(LIMITS).top_k == 0
+
+
+def test_choices_have_seeds_of_their_own() -> None:
+    def seeds(seed: int | None) -> list[int | None]:
+        options = GenerationOptions(seed=seed)
+        return [options.to_params(LIMITS, index=index).seed for index in range(3)]
+
+    assert seeds(7) == [7, 8, 9]
+    assert seeds(None) == [None] * 3
+    assert seeds(-1) == [-1, 0, 1]
+    assert len(set(seeds(2**64 - 1))) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        (GenerationOptions(stop=["a"] * 17), "stop"),
+        (GenerationOptions(stop="a" * 1001), "stop"),
+        (GenerationOptions(stop=""), "stop"),
+        (GenerationOptions(stop_token_ids=[1] * 17), "stop_token_ids"),
+        (GenerationOptions(max_tokens=10**30), "max_tokens"),
+        (GenerationOptions(max_tokens=0), "max_tokens"),
+        (GenerationOptions(top_k=10**30), "top_k"),
+        (GenerationOptions(top_k=-2), "top_k"),
+        (GenerationOptions(seed=2**64), "seed"),
+        (GenerationOptions(temperature=float("nan")), "temperature"),
+    ],
+)
+def test_refusals_name_the_field(options: GenerationOptions, param: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        options.to_params(LIMITS)
+    assert refused.value.param == param
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(ValueError, match="heartbeat_s"):
+        ServiceLimits(heartbeat_s=0)

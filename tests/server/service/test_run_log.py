@@ -1,0 +1,111 @@
+"""The log of a run: any reader, from any point, at any moment, gets the same text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.service.events import Event
+from server.service.run_log import RunLog
+
+FINISH = {
+    "finish_reason": "stop",
+    "finish_detail": {"type": "eos"},
+    "usage": {},
+    "timing": {},
+    "can_continue": False,
+}
+PROGRESS = {"prefilled": 1, "total": 2}
+
+steps = st.lists(st.one_of(st.text(min_size=1, max_size=5), st.just(None), st.just(7)), max_size=60)
+"""A text is a delta, None a progress event, a number a citation."""
+
+
+class Client:
+    """What a client does with the events: replaces at a snapshot, appends at a delta."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.seq = 0
+        self.kept: list[int] = []
+
+    def take(self, events: list[Event]) -> None:
+        for event in events:
+            message = json.loads(event.data)
+            assert message["seq"] == event.seq
+            assert event.seq > self.seq
+            if message["type"] == "snapshot":
+                assert message["through_seq"] == event.seq
+                self.text = message["text"]
+                self.seq = event.seq
+                continue
+            if message["type"] == "delta":
+                assert event.seq == self.seq + 1, "a delta never follows a gap"
+                self.text += message["text"]
+            if message["type"] == "citation":
+                self.kept.append(event.seq)
+            self.seq = event.seq
+
+
+def _play(log: RunLog, script: list[str | int | None]) -> None:
+    for step in script:
+        match step:
+            case str():
+                log.append("delta", {"text": step})
+            case None:
+                log.append("progress", PROGRESS)
+            case _:
+                log.append("citation", {"n": step, "passage": "p"})
+
+
+@given(steps, st.integers(2, 12), st.data())
+def test_any_attach_point_gives_the_same_text(
+    script: list[str | int | None], max_events: int, data: st.DataObject
+) -> None:
+    log = RunLog("run_1", max_events)
+    reads = data.draw(st.sets(st.integers(0, len(script))))
+    client = Client()
+    for place, step in enumerate(script):
+        if place in reads:
+            client.take(log.read(client.seq))
+        _play(log, [step])
+    log.append("finish", FINISH)
+    client.take(log.read(client.seq))
+    text = "".join(step for step in script if isinstance(step, str))
+    cited = [place + 1 for place, step in enumerate(script) if step == 7]
+    assert client.text == log.text == text
+    assert client.seq == log.last_seq == len(script) + 1
+    assert client.kept == cited, "what a snapshot does not hold is never dropped"
+
+    fresh = Client()
+    fresh.take(log.read(0))
+    assert (fresh.text, fresh.seq, fresh.kept) == (text, client.seq, cited)
+
+
+@given(steps, st.integers(2, 12))
+def test_memory_is_bounded(script: list[str | int | None], max_events: int) -> None:
+    log = RunLog("run_1", max_events)
+    _play(log, script)
+    events = log.read(0)
+    citations = sum(step == 7 for step in script)
+    assert len(events) <= max_events + 1 + citations
+
+
+def test_nothing_follows_the_end() -> None:
+    log = RunLog("run_1", 10)
+    log.append("finish", FINISH)
+    with pytest.raises(RuntimeError, match="ended"):
+        log.append("delta", {"text": "x"})
+    assert log.last_seq == 1
+
+
+def test_events_of_the_protocol_only() -> None:
+    log = RunLog("run_1", 10)
+    with pytest.raises(ValueError, match="dance"):
+        log.append("dance", {})
+    with pytest.raises(ValueError, match="position"):
+        log.append("queued", {})
+    assert log.last_seq == 0

@@ -1,0 +1,186 @@
+"""Runs: one task, one end, readers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from engine.api import FinishType, OverloadedError
+from server.service.auth import UserId
+from server.service.errors import ConversationBusyError, NotFoundError, ShuttingDownError
+from server.service.limits import ServiceLimits
+from server.service.runs import Run, RunRegistry
+from tests.server.service.harness import Json, eventually
+from tests.server.service.test_run_log import FINISH
+
+pytestmark = pytest.mark.anyio
+
+ME = UserId("me-me-me")
+YOU = UserId("you-you-you")
+
+
+async def _events(run: Run, after_seq: int = 0) -> list[Json]:
+    async with asyncio.timeout(5):
+        return [json.loads(event.data) async for event in run.events(after_seq)]
+
+
+async def _short(run: Run) -> None:
+    run.emit("delta", text="a")
+    run.emit("finish", **FINISH)
+
+
+def _until(gate: asyncio.Event) -> Callable[[Run], Awaitable[None]]:
+    async def produce(run: Run) -> None:
+        run.emit("delta", text="a")
+        await gate.wait()
+        run.emit("finish", **FINISH)
+
+    return produce
+
+
+async def test_a_run_ends_once_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def refuses(run: Run) -> None:
+        raise NotFoundError("No such course.", param="course")
+
+    async def overloaded(run: Run) -> None:
+        raise OverloadedError("full", retry_after_s=2.5)
+
+    async def breaks(run: Run) -> None:
+        run.emit("delta", text="a")
+        raise KeyError("/secret/path")
+
+    async def forgets(run: Run) -> None:
+        run.emit("delta", text="a")
+
+    async def breaks_late(run: Run) -> None:
+        run.emit("finish", **FINISH)
+        raise KeyError("late")
+
+    runs = RunRegistry(ServiceLimits())
+    ends = []
+    for produce in (refuses, overloaded, breaks, forgets, breaks_late):
+        events = await _events(runs.open(ME, produce, key=produce.__name__))
+        assert [event["type"] in ("finish", "error") for event in events].count(True) == 1
+        ends.append(events[-1])
+    assert [end.get("code") for end in ends] == [
+        "not_found",
+        "queue_full",
+        "internal",
+        "internal",
+        None,
+    ]
+    assert ends[0]["id"] == "refuses"
+    assert ends[1]["retry_after_ms"] == 2500
+    assert "secret" not in json.dumps(ends)
+    await eventually(lambda: runs.num_active == 0)
+
+
+async def test_idempotency_is_per_owner() -> None:
+    runs = RunRegistry(ServiceLimits())
+    first = runs.open(ME, _short, key="k")
+    assert runs.open(ME, _short, key="k") is first
+    assert runs.open(YOU, _short, key="k") is not first
+    assert runs.open(ME, _short) is not runs.open(ME, _short)
+    await _events(first)
+    assert runs.open(ME, _short, key="k") is first, "also after the end"
+    assert len(await _events(first)) == 2
+    await runs.shutdown(1)
+
+
+async def test_a_conversation_answers_one_question_at_a_time() -> None:
+    runs = RunRegistry(ServiceLimits())
+    gate = asyncio.Event()
+    run = runs.open(ME, _until(gate), key="a", conversation="c")
+    assert runs.active(ME) == [run]
+    assert runs.active_in("c") is run
+    with pytest.raises(ConversationBusyError):
+        runs.open(ME, _short, key="b", conversation="c")
+    assert runs.open(ME, _short, key="a", conversation="c") is run
+    runs.open(ME, _short, conversation="d")
+    gate.set()
+    await _events(run)
+    assert runs.active(ME) == []
+    runs.open(ME, _short, key="b", conversation="c")
+    await runs.shutdown(1)
+
+
+async def test_logs_are_kept_for_their_time_and_number() -> None:
+    limits = ServiceLimits(run_log_ttl_s=0.05, max_kept_runs=2)
+    runs = RunRegistry(limits)
+    ended = [runs.open(ME, _short, key=str(n)) for n in range(4)]
+    await eventually(lambda: runs.num_active == 0)
+    assert [runs.get(run.id) for run in ended] == [None, None, *ended[2:]]
+    await eventually(lambda: runs.get(ended[3].id) is None)
+    assert runs.open(ME, _short, key="3") is not ended[3]
+    await runs.shutdown(1)
+
+
+async def test_cancel_reaches_the_generation_once() -> None:
+    runs = RunRegistry(ServiceLimits())
+    asked: list[FinishType] = []
+    gate = asyncio.Event()
+
+    async def produce(run: Run) -> None:
+        with run.cancelling(asked.append):
+            await gate.wait()
+        run.emit("finish", **FINISH)
+
+    run = runs.open(ME, produce)
+    run.cancel()
+    run.cancel(FinishType.SHUTDOWN)
+    await asyncio.sleep(0)
+    assert asked == [FinishType.CANCELLED], "a cancel before the generation began still counts"
+    gate.set()
+    await _events(run)
+    run.cancel()
+    assert asked == [FinishType.CANCELLED]
+
+
+async def test_shutdown_leaves_no_run_without_an_end() -> None:
+    runs = RunRegistry(ServiceLimits())
+    polite_gate = asyncio.Event()
+
+    async def polite(run: Run) -> None:
+        with run.cancelling(lambda detail: polite_gate.set()):
+            await polite_gate.wait()
+        run.emit("finish", **FINISH)
+
+    async def finished_in_time(run: Run) -> None:
+        await asyncio.sleep(0.01)
+        run.emit("finish", **FINISH)
+
+    quick, slow = runs.open(ME, finished_in_time), runs.open(ME, polite)
+    await runs.shutdown(0.1)
+    assert quick.is_finished
+    assert quick.cancel_detail is None
+    assert slow.is_finished
+    assert slow.cancel_detail is FinishType.SHUTDOWN
+    with pytest.raises(ShuttingDownError):
+        runs.open(ME, _short)
+    await runs.shutdown(0)
+
+
+async def test_a_reader_that_stalls_holds_nobody_up() -> None:
+    runs = RunRegistry(ServiceLimits(run_log_max_events=4))
+
+    async def produce(run: Run) -> None:
+        for number in range(50):
+            run.emit("delta", text=f"{number} ")
+            await asyncio.sleep(0)
+        run.emit("finish", **FINISH)
+
+    run = runs.open(ME, produce)
+    stalled = run.events()
+    first = await anext(stalled)
+    assert first.text == "0 "
+    await _events(run)
+    rest = [json.loads(event.data) async for event in stalled]
+    assert rest[0]["type"] == "snapshot"
+    assert len(rest) <= 6
+    assert rest[0]["text"] + "".join(event.get("text", "") for event in rest[1:]) == run.text
