@@ -1,0 +1,1 @@
+"""The server: application (`app`), service (`service`) and store (`store`) around the engine."""

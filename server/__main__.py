@@ -1,0 +1,144 @@
+"""The composition root: configuration → model → engine → application → uvicorn.
+
+Exit codes: 0 after a drained stop; 1 when the server cannot start or its engine failed; 2 for a
+wrong option. What is expected to go wrong is one sentence on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from engine.api import Engine, EngineError, Script, create_engine, create_scripted_engine
+from server.config import ConfigError, ServerConfig, load_config
+from server.console import Console
+
+MakeEngine = Callable[[ServerConfig, Console], Engine]
+"""The engine for a configuration, not started yet; says on the console what takes time."""
+
+EXIT_OK, EXIT_FAILURE, EXIT_USAGE = 0, 1, 2
+
+# The interpreter's default of 5 ms lets the engine's thread keep the loop waiting that long.
+_SWITCH_INTERVAL_S = 0.001
+
+
+def main(argv: Sequence[str] | None = None, make_engine: MakeEngine | None = None) -> int:
+    """Runs the server, over another engine where `make_engine` says so; returns the exit code."""
+    try:
+        config = load_config(sys.argv[1:] if argv is None else argv)
+    except ConfigError as error:
+        return _refuse(error, EXIT_USAGE)
+    console = Console()
+    signal.signal(signal.SIGTERM, _interrupt)  # until the event loop has its own handler
+    try:
+        return _run(config, console, make_engine or _make_engine)
+    except KeyboardInterrupt:
+        console.say("Stopped before it was ready.")
+        return EXIT_OK
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int:
+    # Late, so that --help and a wrong option answer at once.
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from server.host import EngineFailedError, PortError, bind
+    from server.model_source import ModelSourceError
+
+    _configure_logging(config)
+    try:
+        with contextlib.closing(bind(config.host, config.port)) as sock:
+            config.data_path.mkdir(parents=True, exist_ok=True)
+            engine = make_engine(config, console)
+            return _serve(config, engine, sock, console)
+    except EngineFailedError as error:
+        return _refuse(error, EXIT_FAILURE)
+    except (PortError, ModelSourceError, EngineError) as error:
+        console.close()
+        return _refuse(f"Lectern cannot start: {error}", EXIT_FAILURE)
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        return _refuse(f"Lectern cannot start: the database fails ({reason}).", EXIT_FAILURE)
+    except OSError as error:
+        return _refuse(f"Lectern cannot start: {error}.", EXIT_FAILURE)
+
+
+def _make_engine(config: ServerConfig, console: Console) -> Engine:
+    from server.model_source import resolve_model
+
+    if config.scripted:
+        console.say("Answers come from a script: this is a demonstration without a model.")
+        return create_scripted_engine(
+            config.engine_config(Path("scripted"), served_name="scripted"),
+            Script(token_s=config.scripted_token_s),
+        )
+    resolved = resolve_model(config.model, config.models_dir, console.say, console.progress)
+    console.progress("Starting the engine", None)
+    return create_engine(
+        config.engine_config(
+            resolved.path, served_name=resolved.served_name, is_fallback=resolved.is_fallback
+        ),
+        console.progress,
+    )
+
+
+def _serve(config: ServerConfig, engine: Engine, sock: socket.socket, console: Console) -> int:
+    import uvloop
+
+    from server.app.factory import create_app
+    from server.host import Hooks, Host
+
+    app = create_app(config, engine)
+
+    def on_ready(address: str) -> None:
+        # Everything made so far lives as long as the server: the collector need not look at it.
+        gc.collect()
+        gc.freeze()
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        console.say(f"Lectern is ready: {address}")
+
+    def on_stop() -> None:
+        console.say("Stopping: running answers may end. Ctrl-C again stops at once.")
+
+    async def serve() -> None:
+        await Host(
+            app, config, sock, Hooks(on_ready, on_stop, app.drain, engine.wait_failed)
+        ).serve()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+    console.say("Stopped.")
+    return EXIT_OK
+
+
+def _configure_logging(config: ServerConfig) -> None:
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if config.log_level != "debug":
+        # Their lines about start and stop repeat what the console says.
+        for name in ("uvicorn", "httpx2", "alembic"):
+            logging.getLogger(name).setLevel(max(logging.WARNING, logging.root.level))
+
+
+def _refuse(message: object, code: int) -> int:
+    sys.stderr.write(f"{message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

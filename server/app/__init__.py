@@ -1,0 +1,1 @@
+"""The course application: retrieval, prompts, budget, conversations, and the factory of the app."""

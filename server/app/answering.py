@@ -1,0 +1,338 @@
+"""One answer from its question to its stored end: passages, prompt, generation, record.
+
+Whatever happens, the answer's row leaves `running`: it ends by what the engine says, or, when
+something raises on the way, as `error` or `interrupted` with the text so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy.exc import SQLAlchemyError
+
+from engine.api import FinishType, Usage
+from server.app.budget import ContextReport
+from server.app.context import assemble
+from server.app.drafts import Draft, Drafts
+from server.app.prompts import PassageText, Turn, language_of, not_found_text
+from server.app.records import (
+    NOT_FOUND_DETAIL,
+    add_timing,
+    add_usage,
+    is_continuable,
+    state_of,
+)
+from server.service.errors import ServiceError, ShuttingDownError, from_unknown
+from server.service.generation import Completion, Generation, GenerationOptions, Prompt
+from server.service.runs import Run
+from server.service.usage import timing_json, usage_json
+from server.store.messages import Messages, Opened, Outcome, PassageSnapshot, Prepared
+from server.store.schema import Message, MessageState
+
+log = logging.getLogger(__name__)
+
+
+class FoundPassage(PassageText, Protocol):
+    """A passage as retrieval gives it; `score` is higher for better."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def material_id(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def num_tokens(self) -> int: ...
+
+
+class Found(Protocol):
+    """What retrieval found, best first. `is_found` False: nothing near enough to answer from."""
+
+    @property
+    def passages(self) -> Sequence[FoundPassage]: ...
+    @property
+    def is_found(self) -> bool: ...
+
+
+class Retriever(Protocol):
+    """Finds passages of a course."""
+
+    async def retrieve(
+        self,
+        course_id: str,
+        question: str,
+        *,
+        previous_question: str | None = None,
+        limit: int = 8,
+    ) -> Found: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that is stored, with all that its answer needs."""
+
+    opened: Opened
+    course_id: str
+    question: str
+    options: GenerationOptions
+
+
+class Answering:
+    """Makes answers on behalf of runs. Owned by the event loop; keeps no state of its own."""
+
+    def __init__(
+        self,
+        messages: Messages,
+        drafts: Drafts,
+        generation: Generation,
+        retriever: Retriever,
+        *,
+        num_passages: int,
+    ) -> None:
+        self._messages = messages
+        self._drafts = drafts
+        self._generation = generation
+        self._retriever = retriever
+        self._num_passages = num_passages
+
+    async def answer(self, run: Run, asked: Asked) -> None:
+        """Answers a question and ends the run."""
+        answer_id = asked.opened.answer_id
+        async with self._closing(answer_id) as draft:
+            path = await self._messages.path(asked.opened.question_id)
+            turns, previous_question = history(path[:-1])
+            found = await self._retriever.retrieve(
+                asked.course_id,
+                asked.question,
+                previous_question=previous_question,
+                limit=self._num_passages,
+            )
+            language = language_of(asked.question)
+            window = self._generation.model.max_model_len
+            if not found.is_found:
+                (num_question,) = await self._generation.count_tokens([asked.question])
+                report = _nothing_seen(window, num_question, len(turns))
+                await self._prepare(run, asked, found, None, report)
+                await self._answer_not_found(run, answer_id, not_found_text(language))
+                return
+            assembled = await assemble(
+                self._generation,
+                language=language,
+                passages=found.passages,
+                turns=turns,
+                question=asked.question,
+                window=window,
+                max_tokens=asked.options.max_tokens or window,
+            )
+            await self._prepare(run, asked, found, assembled.prompt, assembled.report)
+            completion = await self._generation.relay(
+                run,
+                assembled.prompt,
+                asked.options,
+                salt=f"course:{asked.course_id}",
+                on_output=draft.add,
+            )
+            await self._finish(run, answer_id, draft, completion, None, window)
+
+    async def extend(
+        self, run: Run, answer: Message, course_id: str | None, options: GenerationOptions
+    ) -> None:
+        """Goes on with a stored, cut answer (read with its tokens) from its last token: the
+        engine is given the very prompt and tokens of before. Ends the run."""
+        window = self._generation.model.max_model_len
+        prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or ())
+        async with self._closing(answer.id, answer) as draft:
+            completion = await self._generation.relay(
+                run, prompt, options, salt=f"course:{course_id}", on_output=draft.add
+            )
+            await self._finish(run, answer.id, draft, completion, answer, window)
+
+    async def _prepare(
+        self,
+        run: Run,
+        asked: Asked,
+        found: Found,
+        prompt: Prompt | None,
+        report: ContextReport,
+    ) -> None:
+        snapshots = _snapshots(found.passages, report.passages_used)
+        await self._messages.prepare(
+            asked.opened.answer_id,
+            Prepared(
+                prompt_token_ids=prompt.token_ids if prompt else None,
+                context=report.to_json(),
+                passages=snapshots,
+                options=msgspec.to_builtins(asked.options),
+                model=self._generation.model.name,
+                not_found=prompt is None,
+            ),
+        )
+        run.emit(
+            "retrieval",
+            passages=[_event_passage(snapshot) for snapshot in snapshots],
+            dropped=report.passages_dropped,
+            not_found=prompt is None,
+        )
+        run.emit("context", **report.to_json())
+
+    async def _answer_not_found(self, run: Run, answer_id: str, text: str) -> None:
+        usage = usage_json(Usage())
+        timing = {"queue_ms": None, "ttft_ms": None, "total_ms": 0.0, "tokens_per_s": None}
+        await self._messages.finish(
+            answer_id,
+            Outcome(
+                MessageState.FINISHED,
+                "stop",
+                NOT_FOUND_DETAIL,
+                text,
+                (),
+                usage=usage,
+                timing=timing,
+            ),
+        )
+        run.emit("delta", text=text)
+        run.emit(
+            "finish",
+            finish_reason="stop",
+            finish_detail=NOT_FOUND_DETAIL,
+            usage=usage,
+            timing=timing,
+            can_continue=False,
+        )
+
+    async def _finish(
+        self,
+        run: Run,
+        answer_id: str,
+        draft: Draft,
+        completion: Completion,
+        earlier: Message | None,
+        window: int,
+    ) -> None:
+        """Stores the end, then tells it. `earlier`: the answer as it was before this part."""
+        finish = completion.finish
+        part = usage_json(finish.usage)
+        usage = add_usage(earlier.usage if earlier else None, part)
+        timing = add_timing(
+            earlier.timing if earlier else None, timing_json(finish.timing, finish.usage)
+        )
+        detail = finish.detail.to_json()
+        if finish.message is not None:
+            detail["message"] = finish.message
+        await self._messages.finish(
+            answer_id,
+            Outcome(
+                state_of(finish.detail.type),
+                finish.reason.value,
+                detail,
+                draft.text,
+                draft.token_ids,
+                usage,
+                timing,
+                completion.max_tokens,
+            ),
+        )
+        self._generation.finish_run(
+            run,
+            completion,
+            can_continue=is_continuable(finish.detail.type, draft.text, usage, window),
+        )
+
+    @asynccontextmanager
+    async def _closing(
+        self, answer_id: str, earlier: Message | None = None
+    ) -> AsyncIterator[Draft]:
+        text = earlier.text if earlier else ""
+        token_ids = (earlier.token_ids or ()) if earlier else ()
+        with self._drafts.write(answer_id, text, token_ids) as draft:
+            try:
+                yield draft
+            except BaseException as error:
+                outcome = _failure(draft, error)
+                if earlier is not None and len(draft.token_ids) == len(token_ids):
+                    outcome = _unchanged(earlier)
+                await self._record_failure(answer_id, outcome)
+                raise
+
+    async def _record_failure(self, answer_id: str, outcome: Outcome) -> None:
+        try:
+            await self._messages.finish(answer_id, outcome)
+        except SQLAlchemyError:
+            # The next start marks the row as interrupted; the first error is the one to tell.
+            log.exception("the end of answer %s could not be stored", answer_id)
+
+
+def history(path: Sequence[Message]) -> tuple[list[Turn], str | None]:
+    """The turns that the model may see, oldest first, and the question asked last before.
+
+    A cut or stopped answer counts with the text that is shown. Turns without any answer, and
+    those whose answer was "not found", are no part of the model's view: they tell it nothing
+    about the materials, and a small model repeats them."""
+    turns = [
+        Turn(question.text, answer.text)
+        for question, answer in zip(path[::2], path[1::2], strict=False)
+        if answer.text and not answer.not_found
+    ]
+    previous = path[-2].text if len(path) >= 2 else None
+    return turns, previous
+
+
+def _failure(draft: Draft, error: BaseException) -> Outcome:
+    """How an answer ended that an exception cut short; its text so far is kept."""
+    if isinstance(error, asyncio.CancelledError | ShuttingDownError):
+        detail: dict[str, Any] = {"type": FinishType.SHUTDOWN.value}
+        return Outcome(MessageState.INTERRUPTED, "abort", detail, draft.text, draft.token_ids)
+    told = from_unknown(error) if isinstance(error, Exception) else ServiceError("")
+    detail = {"type": FinishType.ERROR.value, "code": told.code, "message": told.message}
+    return Outcome(MessageState.ERROR, "error", detail, draft.text, draft.token_ids)
+
+
+def _unchanged(earlier: Message) -> Outcome:
+    """The end that an answer had before a continuation that added nothing."""
+    return Outcome(
+        MessageState(earlier.state),
+        earlier.finish_reason or "",
+        earlier.finish_detail or {},
+        seams=earlier.seams,
+    )
+
+
+def _nothing_seen(window: int, num_question: int, num_turns: int) -> ContextReport:
+    """The report of an answer for which no model was asked: nothing was left out of a prompt."""
+    return ContextReport(window, 0, 0, 0, num_question, 0, num_turns, 0, 0, 0)
+
+
+def _snapshots(passages: Sequence[FoundPassage], num_used: int) -> tuple[PassageSnapshot, ...]:
+    return tuple(
+        PassageSnapshot(
+            n,
+            passage.id,
+            passage.material_id,
+            passage.title,
+            passage.locator,
+            passage.text,
+            passage.score,
+            passage.num_tokens,
+            used=n <= num_used,
+        )
+        for n, passage in enumerate(passages, 1)
+    )
+
+
+def _event_passage(snapshot: PassageSnapshot) -> dict[str, Any]:
+    return {
+        "n": snapshot.n,
+        "id": snapshot.passage_id,
+        "material": snapshot.material_id,
+        "title": snapshot.title,
+        "locator": snapshot.locator,
+        "text": snapshot.text,
+        "score": snapshot.score,
+        "used": snapshot.used,
+    }

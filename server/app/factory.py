@@ -1,0 +1,173 @@
+"""`create_app`: store, service, application and pages over one engine, as one ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from engine.api import Engine, EngineState, ModelInfo
+from server.app.answering import Answering
+from server.app.chat import ChatApp, ChatDefaults
+from server.app.courses import CourseApi
+from server.app.drafts import Drafts
+from server.app.materials.importer import MaterialImporter
+from server.app.pages import create_page_routes
+from server.app.retrieval import DEFAULT_NOT_FOUND_SCORE, Retriever
+from server.app.sessions import Sessions, load_secret
+from server.config import ServerConfig
+from server.service.auth import Auth
+from server.service.errors import MethodNotAllowedError, NotFoundError, ServiceError
+from server.service.http import Receive, Scope, Send
+from server.service.limits import ServiceLimits
+from server.service.routes import create_routes
+from server.service.service import Service
+from server.store.conversations import Conversations
+from server.store.courses import Courses
+from server.store.database import Database, sqlite_url
+from server.store.materials import Materials
+from server.store.messages import Messages
+
+log = logging.getLogger(__name__)
+
+SAMPLE_COURSE = Path(__file__).parent / "sample_course"
+_LEAST_TIME_S = 0.001
+"""Stands for a configured 0, where the service wants a time."""
+
+
+class App:
+    """The whole site as ASGI. Owned by the event loop's thread.
+
+    The lifespan opens the store, starts the engine, loads the courses; at its end everything
+    is drained and closed in the opposite order."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        engine: Engine,
+        course_folders: Sequence[Path] = (SAMPLE_COURSE,),
+    ) -> None:
+        self.engine = engine
+        self._course_folders = course_folders
+        self.database = Database(config.database_url or sqlite_url(config.data_path / "lectern.db"))
+        auth = Auth(load_secret(config.secret, config.data_path))
+        self.service = Service(engine, auth, service_limits(config))
+        self.messages = Messages(self.database)
+        courses, conversations = Courses(self.database), Conversations(self.database)
+        self.drafts = Drafts(self.messages)
+        answering = Answering(
+            self.messages,
+            self.drafts,
+            self.service.generation,
+            Retriever(
+                self.database,
+                not_found_score=(
+                    DEFAULT_NOT_FOUND_SCORE
+                    if config.not_found_score is None
+                    else config.not_found_score
+                ),
+            ),
+            num_passages=config.num_passages,
+        )
+        self.chat = ChatApp(
+            self.service.runs,
+            answering,
+            courses,
+            conversations,
+            self.messages,
+            limits=self.service.limits,
+            defaults=ChatDefaults(max_tokens=config.default_max_tokens),
+        )
+        self.service.plug_in(self.chat)
+        sessions = Sessions(auth)
+        api = CourseApi(
+            sessions,
+            self.service.runs,
+            courses,
+            Materials(self.database),
+            conversations,
+            self.messages,
+            state=lambda: self.service.admission.state,
+            model=self._model,
+        )
+        site = Starlette(
+            routes=[*api.routes(), *create_page_routes(sessions.start)],
+            lifespan=self._lifespan,
+            exception_handlers={HTTPException: _tell_http_error},
+        )
+        self._routes = create_routes(self.service, site)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._routes(scope, receive, send)
+
+    async def drain(self) -> None:
+        """Takes no new work; returns when every run has ended and is stored, the engine has
+        stopped, and every socket has been told. Idempotent."""
+        await self.service.shutdown()
+
+    @asynccontextmanager
+    async def _lifespan(self, _site: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.database.close)
+            await self.database.open()
+            num_interrupted = await self.messages.interrupt_running()
+            if num_interrupted:
+                log.warning("%d answers were cut when the server last ended", num_interrupted)
+            self.drafts.start()
+            stack.push_async_callback(self.drafts.stop)
+            stack.push_async_callback(self.drain)
+            await self.engine.start()
+            # After the engine: passages are measured in the model's tokens.
+            importer = MaterialImporter(self.database, self.service.generation.count_tokens)
+            for folder in self._course_folders:
+                await importer.import_course(folder)
+            yield
+
+    def _model(self) -> ModelInfo | None:
+        return None if self.engine.state is EngineState.STARTING else self.engine.model
+
+
+def create_app(
+    config: ServerConfig,
+    engine: Engine,
+    *,
+    course_folders: Sequence[Path] = (SAMPLE_COURSE,),
+) -> App:
+    """The site over an engine that has not been started: its lifespan does that. Each of
+    `course_folders` is a course (`course.json` and its files), brought up to date at start."""
+    return App(config, engine, course_folders)
+
+
+def service_limits(config: ServerConfig) -> ServiceLimits:
+    """The service's share of the configuration."""
+    return ServiceLimits(
+        max_body_bytes=config.max_body_bytes,
+        max_message_bytes=config.max_message_bytes,
+        max_runs_per_connection=config.max_runs_per_connection,
+        run_log_ttl_s=max(config.run_log_ttl_s, _LEAST_TIME_S),
+        run_log_max_events=config.run_log_max_events,
+        heartbeat_s=config.heartbeat_s,
+        send_timeout_s=config.send_timeout_s,
+        request_timeout_s=config.request_timeout_s,
+        drain_timeout_s=max(config.drain_timeout_s, _LEAST_TIME_S),
+        tokenizer_threads=config.tokenizer_threads,
+    )
+
+
+async def _tell_http_error(request: Request, error: Exception) -> Response:
+    """An unknown address or method: JSON where programs look, a line of text elsewhere."""
+    assert isinstance(error, HTTPException)
+    if not request.url.path.startswith("/api/"):
+        return PlainTextResponse(error.detail, error.status_code, headers=error.headers)
+    told: ServiceError = NotFoundError(f"There is no {request.url.path[:200]}.")
+    if error.status_code == 405:
+        told = MethodNotAllowedError(f"{request.url.path[:200]} does not take {request.method}.")
+    return Response(
+        told.openai_body(), told.http_status, headers=error.headers, media_type="application/json"
+    )

@@ -1,0 +1,231 @@
+"""Reading stored answers back: the message JSON of the API, notices, and the JSONL export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from engine.api import FinishType
+from server.store.schema import Conversation, Message, MessagePassage, MessageState
+
+NOT_FOUND_DETAIL = {"type": "not_found"}
+"""Finish detail of an answer that retrieval gave, without a model."""
+
+_CONTINUABLE = frozenset(
+    {
+        FinishType.MAX_TOKENS,
+        FinishType.CANCELLED,
+        FinishType.CLIENT_GONE,
+        FinishType.SLOW_CLIENT,
+        FinishType.DEADLINE,
+        FinishType.SHUTDOWN,
+        FinishType.ERROR,
+        "interrupted",
+    }
+)
+"""Finish types after which the model had more to say and the window has room. `context_window`
+and `kv_capacity` are not among them: there a continuation would end at once."""
+
+
+def state_of(finish: FinishType) -> MessageState:
+    """The state of an answer that the engine ended so."""
+    match finish:
+        case FinishType.CANCELLED:
+            return MessageState.STOPPED
+        case (
+            FinishType.CLIENT_GONE
+            | FinishType.SLOW_CLIENT
+            | FinishType.DEADLINE
+            | FinishType.SHUTDOWN
+        ):
+            return MessageState.INTERRUPTED
+        case FinishType.ERROR:
+            return MessageState.ERROR
+        case _:
+            return MessageState.FINISHED
+
+
+def is_continuable(
+    finish_type: str, text: str, usage: dict[str, Any] | None, window: int | None
+) -> bool:
+    """Whether an answer that ended so can be continued token-exactly: it was cut, it has text,
+    and one more token fits into the window. `usage` is the stored one, `window` in tokens."""
+    if finish_type not in _CONTINUABLE or not text:
+        return False
+    if usage is None or window is None:
+        return True
+    return int(usage["total_tokens"]) < window
+
+
+def can_continue(message: Message) -> bool:
+    """Whether a stored answer can be continued."""
+    return (
+        message.role == "assistant"
+        and message.state != MessageState.RUNNING
+        and not message.not_found
+        and is_continuable(
+            (message.finish_detail or {}).get("type", ""),
+            message.text,
+            message.usage,
+            (message.context or {}).get("window"),
+        )
+    )
+
+
+def add_usage(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
+    """The usage of an answer made in several parts: the prompt counts once (as the first part
+    met it), generated tokens add up; `parts` keeps each part's own usage."""
+    if earlier is None:
+        return part
+    parts = [*earlier.get("parts", [_without_parts(earlier)]), part]
+    completion_tokens = earlier["completion_tokens"] + part["completion_tokens"]
+    return {
+        **_without_parts(earlier),
+        "completion_tokens": completion_tokens,
+        "total_tokens": earlier["prompt_tokens"] + completion_tokens,
+        "parts": parts,
+    }
+
+
+def add_timing(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
+    """The timing of an answer made in several parts: waiting is the first part's, `total_ms`
+    adds up, the speed is the last part's; `parts` keeps each part's own timing."""
+    if earlier is None:
+        return part
+    return {
+        **_without_parts(earlier),
+        "total_ms": round((earlier.get("total_ms") or 0) + (part.get("total_ms") or 0), 1),
+        "tokens_per_s": part.get("tokens_per_s"),
+        "parts": [*earlier.get("parts", [_without_parts(earlier)]), part],
+    }
+
+
+def passage_json(passage: MessagePassage) -> dict[str, Any]:
+    """A passage as the page gets it, in events and in stored messages alike."""
+    return {
+        "n": passage.n,
+        "id": passage.passage_id,
+        "material": passage.material_id,
+        "title": passage.title,
+        "locator": passage.locator,
+        "text": passage.text,
+        "score": passage.score,
+        "used": passage.used,
+    }
+
+
+def message_json(message: Message, passages: Sequence[MessagePassage] = ()) -> dict[str, Any]:
+    """A stored message with how it ended."""
+    return {
+        "id": message.id,
+        "parent": message.parent_id,
+        "role": message.role,
+        "text": message.text,
+        "created_at": time_json(message.created_at),
+        "state": message.state,
+        "model": message.model,
+        "finish_reason": message.finish_reason,
+        "finish_detail": message.finish_detail,
+        "usage": message.usage,
+        "timing": message.timing,
+        "context": message.context,
+        "passages": [passage_json(passage) for passage in passages],
+        "passages_dropped": (message.context or {}).get("passages_dropped", 0),
+        "not_found": message.not_found,
+        "can_continue": can_continue(message),
+        "max_tokens": message.max_tokens,
+        "seams": message.seams,
+        "notices": notices(message),
+    }
+
+
+def notices(message: Message) -> list[dict[str, Any]]:
+    """What a reader must know about an answer: that it was cut, that the model did not see the
+    whole history, that found passages were left out. `en` and `zh` are sentences."""
+    found = []
+    context = message.context or {}
+    match (message.finish_detail or {}).get("type"):
+        case "max_tokens":
+            limit = message.max_tokens
+            found.append(
+                _notice(
+                    "answer_cut",
+                    f"Stopped at the length limit of {limit} tokens.",
+                    f"已达到 {limit} 个词元的长度上限，回答被截断。",
+                )
+            )
+        case "context_window":
+            found.append(
+                _notice(
+                    "window_full",
+                    f"The model's window of {context.get('window')} tokens is full.",
+                    f"模型的上下文窗口（{context.get('window')} 个词元）已满。",
+                )
+            )
+        case "kv_capacity":
+            found.append(
+                _notice(
+                    "window_full",
+                    "The server's cache for this answer is full.",
+                    "服务器用于此回答的缓存已满。",
+                )
+            )
+    if dropped := context.get("turns_dropped", 0):
+        found.append(
+            _notice(
+                "history_cut",
+                f"The model did not see the oldest {dropped} turn(s) of this conversation.",
+                f"模型没有看到本次对话中最早的 {dropped} 轮。",
+            )
+        )
+    if left_out := context.get("passages_dropped", 0):
+        used = context.get("passages_used", 0)
+        total = used + left_out
+        found.append(
+            _notice(
+                "passages_left_out",
+                f"{used} of {total} found passages used.",
+                f"找到 {total} 个段落，使用了 {used} 个。",
+            )
+        )
+    return found
+
+
+def export_jsonl(
+    conversation: Conversation,
+    course: str | None,
+    messages: Iterable[Message],
+    passages: dict[str, list[MessagePassage]],
+) -> bytes:
+    """One line for the conversation, then one for each message, in order of making."""
+    lines: list[dict[str, Any]] = [
+        {
+            "kind": "conversation",
+            "id": conversation.id,
+            "course": course,
+            "title": conversation.title,
+            "created_at": time_json(conversation.created_at),
+            "updated_at": time_json(conversation.updated_at),
+        }
+    ]
+    lines += [
+        {"kind": "message", **message_json(message, passages.get(message.id, ()))}
+        for message in messages
+    ]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def time_json(moment: datetime) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _notice(kind: str, en: str, zh: str) -> dict[str, Any]:
+    return {"kind": kind, "en": en, "zh": zh}
+
+
+def _without_parts(whole: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in whole.items() if name != "parts"}

@@ -1,0 +1,315 @@
+"""`ServerConfig`: every choice a person can make at start, declared once.
+
+A field is at the same time a command line option (`--max-num-seqs`), an environment variable
+(`LECTERN_MAX_NUM_SEQS`), a line of `--help` and a row of the README's table. The command line
+wins over the environment, the environment over the default. Nothing changes after start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import ipaddress
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
+
+from engine.api import EngineConfig
+
+ENV_PREFIX = "LECTERN_"
+_PRIVATE = frozenset({"secret", "database_url"})  # never repeated in a message
+DEFAULT_MODEL = "qwen2.5-coder-0.5b-instruct"
+
+
+class ConfigError(Exception):
+    """An option is wrong; the message is a sentence that names it and its range."""
+
+
+def default_data_dir() -> Path:
+    """`$XDG_DATA_HOME/lectern`, so that a second checkout finds the weights again."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG rules say that a relative value counts as unset.
+    root = Path(base) if base.startswith("/") else Path("~/.local/share")
+    return root / "lectern"
+
+
+class ServerConfig(BaseModel):
+    """Frozen. Raises pydantic's ValidationError for a value out of its range;
+    `load_config` turns that into a ConfigError for people."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    # Where it listens.
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port; 0 takes a free one.")
+    insecure: bool = Field(
+        False, description="Allow an address that other machines reach; there is no login yet."
+    )
+
+    # The model and the engine.
+    model: str = Field(
+        DEFAULT_MODEL,
+        min_length=1,
+        description="Catalogue name, local folder, .gguf file or Hub id (owner/name).",
+    )
+    load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
+        "auto", description="How weights are read; dummy makes random ones from config.json."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="Number format of weights and cache."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model runs.")
+    max_model_len: int | None = Field(
+        None,
+        ge=1,
+        description="Prompt and answer together, in tokens. If not given: the model's window, "
+        "at most 8192.",
+    )
+    kv_cache_tokens: int | None = Field(
+        None, ge=1, description="KV cache capacity in tokens. If not given: by the free memory."
+    )
+    block_size: int = Field(16, ge=1, le=256, description="Tokens per KV cache block.")
+    max_num_seqs: int = Field(32, ge=1, le=4096, description="Answers that may run at once.")
+    max_num_batched_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="Token budget of one engine step."
+    )
+    max_queued_requests: int = Field(
+        256, ge=0, le=1_000_000, description="Requests that may wait; more are refused at once."
+    )
+    step_time_target_s: float = Field(
+        0.25, ge=0.001, le=60, description="Prefill is cut so that a step stays near this time."
+    )
+    enable_prefix_cache: bool = Field(True, description="Reuse the KV cache of equal prefixes.")
+    num_threads: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="CPU threads. If not given: the physical cores.",
+    )
+    tokenizer_threads: int = Field(
+        2, ge=1, le=64, description="Threads for templates and tokenizing."
+    )
+    scripted: bool = Field(
+        False, description="Answer from a script instead of a model: for tests and demos."
+    )
+    scripted_token_s: float = Field(
+        0.02, ge=0, le=10, description="Time that a scripted token takes, in seconds."
+    )
+
+    # What is kept, and where.
+    data_dir: Path = Field(
+        default_data_dir(), description="Folder for weights, converted copies and the database."
+    )
+    database_url: str | None = Field(
+        None, repr=False, description="SQLAlchemy URL. If not given: SQLite in the data folder."
+    )
+    secret: str | None = Field(
+        None,
+        min_length=16,
+        repr=False,
+        description="Key that signs session cookies. If not given: one is made and kept in the "
+        "data folder.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe log line that is written."
+    )
+
+    # Limits of the service.
+    drain_timeout_s: float = Field(
+        8.0, ge=0, le=3600, description="Time for running answers at shutdown, in seconds."
+    )
+    request_timeout_s: float = Field(
+        600.0, ge=1, le=86_400, description="Longest life of one request, in seconds."
+    )
+    send_timeout_s: float = Field(
+        20.0, ge=0.1, le=3600, description="A client that takes nothing for so long is slow."
+    )
+    heartbeat_s: float = Field(
+        10.0, ge=0.1, le=3600, description="Pause after which a silent stream gets a heartbeat."
+    )
+    max_body_bytes: int = Field(
+        2 * 1024 * 1024, ge=1024, le=1 << 30, description="Largest HTTP body."
+    )
+    max_message_bytes: int = Field(
+        1024 * 1024, ge=1024, le=1 << 30, description="Largest WebSocket message."
+    )
+    max_runs_per_connection: int = Field(
+        16, ge=1, le=10_000, description="Answers that one WebSocket may run at once."
+    )
+    run_log_ttl_s: float = Field(
+        600.0, ge=0, le=86_400, description="How long an ended answer's events stay in memory."
+    )
+    run_log_max_events: int = Field(
+        4096, ge=16, le=1_000_000, description="Events kept per answer; older ones merge."
+    )
+
+    # The course application.
+    default_max_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="Length limit of an answer on the page, in tokens."
+    )
+    num_passages: int = Field(8, ge=0, le=100, description="Passages that a question looks up.")
+    not_found_score: float | None = Field(
+        None,
+        ge=0,
+        description="Retrieval score under which the answer is 'not found in the materials'. "
+        "If not given: what suits the built-in retrieval.",
+    )
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> ServerConfig:
+        if not self.insecure and not _is_loopback(self.host):
+            raise ValueError(
+                f"--host {self.host} would let other machines in, and there is no login yet. "
+                "Keep the default 127.0.0.1, or add --insecure if that is what you want."
+            )
+        return self
+
+    @property
+    def data_path(self) -> Path:
+        """`data_dir`, absolute and with `~` expanded."""
+        return self.data_dir.expanduser().absolute()
+
+    @property
+    def models_dir(self) -> Path:
+        """Where fetched weights are kept."""
+        return self.data_path / "models"
+
+    def engine_config(
+        self, model_path: Path, *, served_name: str = "model", is_fallback: bool = False
+    ) -> EngineConfig:
+        """The engine's share of the choices, for a model that is on the disk."""
+        return EngineConfig(
+            model=model_path,
+            served_name=served_name,
+            is_fallback=is_fallback,
+            load_format=self.load_format,
+            dtype=self.dtype,
+            device=self.device,
+            cache_dir=self.data_path / "converted",
+            max_model_len=self.max_model_len,
+            kv_cache_tokens=self.kv_cache_tokens,
+            block_size=self.block_size,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_queued_requests=self.max_queued_requests,
+            step_time_target_s=self.step_time_target_s,
+            enable_prefix_cache=self.enable_prefix_cache,
+            num_threads=self.num_threads,
+        )
+
+
+class _CommandLine(ServerConfig, BaseSettings):
+    """The same fields, read from the environment and the command line."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        env_prefix=ENV_PREFIX,
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Leaves `(default: None)` out: the text says what happens without the option."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return super()._expand_help(action).replace("(default: None)", "").rstrip()
+
+
+def load_config(argv: Sequence[str]) -> ServerConfig:
+    """The configuration from defaults, environment and `argv` (without the program's name).
+
+    Raises ConfigError. `--help` and an unknown option leave through SystemExit (0 and 2),
+    as argparse does."""
+    _check_environment(os.environ)
+    parser = argparse.ArgumentParser(
+        prog="scripts/serve",
+        usage="scripts/serve [options]   (--help lists them)",
+        description="Answers questions about course materials, with a language model of its own.",
+        epilog="Each option is also an environment variable: --max-num-seqs is "
+        f"{variable_name('max_num_seqs')}. The command line wins.",
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+    )
+    source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
+        _CommandLine,
+        root_parser=parser,
+        cli_parse_args=list(argv),
+        formatter_class=_HelpFormatter,
+    )
+    try:
+        return _CommandLine(_cli_settings_source=source)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentences(error))) from error
+
+
+def option_name(field: str) -> str:
+    """`max_num_seqs` → `--max-num-seqs`."""
+    return "--" + field.replace("_", "-")
+
+
+def variable_name(field: str) -> str:
+    """`max_num_seqs` → `LECTERN_MAX_NUM_SEQS`."""
+    return ENV_PREFIX + field.upper()
+
+
+def _check_environment(environ: Mapping[str, str]) -> None:
+    """A mistyped LECTERN_ variable would otherwise be ignored in silence."""
+    known = {variable_name(field) for field in ServerConfig.model_fields}
+    for name in sorted(environ):
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"The environment variable {name} is not an option.{hint}")
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    sentences = []
+    for part in error.errors(include_url=False):
+        if not part["loc"]:
+            sentences.append(str(part["ctx"]["error"]) if "ctx" in part else part["msg"])
+            continue
+        field = str(part["loc"][0])
+        given = "what was given" if field in _PRIVATE else repr(part["input"])
+        sentences.append(
+            f"{option_name(field)} (or {variable_name(field)}) must be "
+            f"{describe_range(field)}, not {given}."
+        )
+    return sentences
+
+
+def describe_range(field: str) -> str:
+    """What a field may hold, in words: `a whole number from 0 to 65535`."""
+    schema: dict[str, Any] = ServerConfig.model_json_schema()["properties"][field]
+    schema = next((s for s in schema.get("anyOf", []) if s.get("type") != "null"), schema)
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
+    kind = {
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "string": "a path" if schema.get("format") == "path" else "a text",
+    }[schema["type"]]
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f"{kind} from {low:g} to {high:g}" if high < 1e6 else f"{kind} from {low} to {high}"
+    if low is not None:
+        return f"{kind} of at least {low:g}"
+    if "minLength" in schema:
+        return f"{kind} of at least {schema['minLength']} characters"
+    return kind
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""What is kept: the schema, its migrations, and small repositories. Imports no other layer."""

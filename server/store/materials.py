@@ -1,0 +1,32 @@
+"""Materials: whole texts for the source view. Importing them is the application's work."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import defer
+
+from server.store.database import Database
+from server.store.schema import Material
+
+
+class Materials:
+    """Repository of materials. Rows that it returns are detached: read them, never change them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, material_id: str) -> Material | None:
+        """One material with its text."""
+        async with self._database.session() as session:
+            return await session.get(Material, material_id)
+
+    async def of_course(self, course_id: str) -> list[Material]:
+        """A course's materials by name, without their texts."""
+        async with self._database.session() as session:
+            rows = await session.scalars(
+                select(Material)
+                .where(Material.course_id == course_id)
+                .order_by(Material.name)
+                .options(defer(Material.text, raiseload=True))
+            )
+            return list(rows)

@@ -1,0 +1,351 @@
+"""Messages: questions and answers, from the first row to how the answer ended.
+
+An answer's row exists, as `running`, before anything is generated; it is brought up to date
+while the text grows, and closed by `finish`. What was still running when the process died is
+closed by `interrupt_running` at the next start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import undefer
+
+from server.store.column_types import utc_now
+from server.store.database import Database
+from server.store.schema import (
+    Conversation,
+    Feedback,
+    Message,
+    MessagePassage,
+    MessageState,
+    User,
+)
+
+INTERRUPTED_DETAIL = {"type": "interrupted"}
+"""Finish detail of an answer whose process ended before it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Ids of a question and its answer, both stored, the answer `running`."""
+
+    conversation_id: str
+    question_id: str
+    answer_id: str
+    parent_id: str | None
+    """The answer that the question follows; None at the top of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSnapshot:
+    """A passage as it was shown with an answer; see `MessagePassage`."""
+
+    n: int
+    passage_id: str
+    material_id: str
+    title: str
+    locator: str
+    text: str
+    score: float
+    num_tokens: int
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the model was given for an answer."""
+
+    prompt_token_ids: tuple[int, ...] | None
+    context: dict[str, Any]
+    passages: tuple[PassageSnapshot, ...]
+    options: dict[str, Any]
+    model: str
+    not_found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """An answer so far: its whole text and all its tokens."""
+
+    answer_id: str
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an answer ended. `text` and `token_ids` are the whole answer's; None: as stored."""
+
+    state: MessageState
+    finish_reason: str
+    finish_detail: dict[str, Any]
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    usage: dict[str, Any] | None = None
+    timing: dict[str, Any] | None = None
+    max_tokens: int | None = None
+    seams: list[int] | None = None
+
+
+class Messages:
+    """Repository of messages. Rows that it returns are detached: read them, never change them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Writing, in the order of an answer's life.
+
+    async def open_question(
+        self,
+        user_id: str,
+        text: str,
+        *,
+        course_id: str | None,
+        conversation_id: str | None = None,
+        parent_id: str | None = None,
+        follow_latest: bool = True,
+        title: str = "",
+        client_id: str | None = None,
+    ) -> Opened:
+        """Stores a question and its empty answer, in a new conversation if none is named.
+
+        Without `parent_id` the question follows the conversation's latest answer, or, with
+        `follow_latest` false, starts a branch at the top."""
+        async with self._database.transaction() as session:
+            if conversation_id is None:
+                if await session.get(User, user_id) is None:
+                    session.add(User(id=user_id))
+                    await session.flush()
+                conversation = Conversation(user_id=user_id, course_id=course_id, title=title)
+                session.add(conversation)
+                await session.flush()
+                conversation_id = conversation.id
+            else:
+                await _touch(session, conversation_id)
+                if parent_id is None and follow_latest:
+                    parent_id = await _latest_answer(session, conversation_id)
+            question = Message(
+                conversation_id=conversation_id, parent_id=parent_id, role="user", text=text
+            )
+            session.add(question)
+            await session.flush()
+            return await _open_answer(session, question, client_id)
+
+    async def open_answer(self, question_id: str, *, client_id: str | None = None) -> Opened:
+        """Stores one more empty answer to a question. Raises LookupError: no such question."""
+        async with self._database.transaction() as session:
+            question = await session.get(Message, question_id)
+            if question is None:
+                raise LookupError(question_id)
+            await _touch(session, question.conversation_id)
+            return await _open_answer(session, question, client_id)
+
+    async def reopen(self, answer_id: str, *, seam: int) -> None:
+        """Marks an ended answer `running` again; `seam` is where in its text the new part
+        begins."""
+        async with self._database.transaction() as session:
+            answer = await session.get_one(Message, answer_id)
+            answer.state = MessageState.RUNNING
+            answer.seams = [*answer.seams, seam]
+            answer.updated_at = utc_now()
+            await _touch(session, answer.conversation_id)
+
+    async def prepare(self, answer_id: str, prepared: Prepared) -> None:
+        """Stores what the model is about to be given."""
+        async with self._database.transaction() as session:
+            await session.execute(
+                update(Message)
+                .where(Message.id == answer_id)
+                .values(
+                    prompt_token_ids=prepared.prompt_token_ids,
+                    context=prepared.context,
+                    options=prepared.options,
+                    model=prepared.model,
+                    not_found=prepared.not_found,
+                    updated_at=utc_now(),
+                )
+            )
+            await session.execute(
+                delete(MessagePassage).where(MessagePassage.message_id == answer_id)
+            )
+            if prepared.passages:
+                await session.execute(
+                    insert(MessagePassage),
+                    [_passage_values(answer_id, passage) for passage in prepared.passages],
+                )
+
+    async def save_partials(self, partials: Sequence[Partial]) -> None:
+        """Stores the text so far of answers that still run, all in one transaction."""
+        if not partials:
+            return
+        async with self._database.transaction() as session:
+            connection = await session.connection()
+            await connection.execute(
+                update(Message)
+                .where(Message.id == bindparam("answer"), Message.state == MessageState.RUNNING)
+                .values(text=bindparam("so_far"), token_ids=bindparam("ids")),
+                [
+                    {"answer": part.answer_id, "so_far": part.text, "ids": part.token_ids}
+                    for part in partials
+                ],
+            )
+
+    async def finish(self, answer_id: str, outcome: Outcome) -> None:
+        """Stores how an answer ended."""
+        values: dict[str, Any] = {
+            "state": outcome.state,
+            "finish_reason": outcome.finish_reason,
+            "finish_detail": outcome.finish_detail,
+            "updated_at": utc_now(),
+        }
+        for name in ("text", "token_ids", "usage", "timing", "max_tokens", "seams"):
+            value = getattr(outcome, name)
+            if value is not None:
+                values[name] = value
+        async with self._database.transaction() as session:
+            await session.execute(update(Message).where(Message.id == answer_id).values(**values))
+
+    async def interrupt_running(self) -> int:
+        """Marks every answer that a dead process left `running`, keeping its text. For the
+        start, before anything runs. Returns how many there were."""
+        async with self._database.transaction() as session:
+            ids = await session.scalars(
+                update(Message)
+                .where(Message.state == MessageState.RUNNING)
+                .values(
+                    state=MessageState.INTERRUPTED,
+                    finish_reason="abort",
+                    finish_detail=INTERRUPTED_DETAIL,
+                    updated_at=utc_now(),
+                )
+                .returning(Message.id)
+            )
+            return len(ids.all())
+
+    async def put_feedback(
+        self, user_id: str, message_id: str, value: str | None, note: str | None
+    ) -> None:
+        """Stores what the user thinks of an answer, in place of what the user thought before;
+        None: no longer anything."""
+        async with self._database.transaction() as session:
+            await session.execute(
+                delete(Feedback).where(
+                    Feedback.message_id == message_id, Feedback.user_id == user_id
+                )
+            )
+            if value is not None:
+                session.add(
+                    Feedback(message_id=message_id, user_id=user_id, value=value, note=note)
+                )
+
+    # Reading.
+
+    async def get(
+        self, user_id: str, message_id: str, *, with_tokens: bool = False
+    ) -> Message | None:
+        """One message of the user's; its token ids only `with_tokens`."""
+        query = (
+            select(Message)
+            .join(Conversation, Conversation.id == Message.conversation_id)
+            .where(Message.id == message_id, Conversation.user_id == user_id)
+        )
+        if with_tokens:
+            query = query.options(undefer(Message.prompt_token_ids), undefer(Message.token_ids))
+        async with self._database.session() as session:
+            return await session.scalar(query)
+
+    async def answer_to_client_id(self, user_id: str, client_id: str) -> Message | None:
+        """The user's answer that was last asked for under this idempotency key."""
+        async with self._database.session() as session:
+            return await session.scalar(
+                select(Message)
+                .join(Conversation, Conversation.id == Message.conversation_id)
+                .where(Message.client_id == client_id, Conversation.user_id == user_id)
+                .order_by(Message.id.desc())
+                .limit(1)
+            )
+
+    async def of_conversation(self, conversation_id: str) -> list[Message]:
+        """All messages of a conversation in order of making; a parent before its children."""
+        async with self._database.session() as session:
+            rows = await session.scalars(
+                select(Message)
+                .where(Message.conversation_id == conversation_id)
+                .order_by(Message.id)
+            )
+            return list(rows)
+
+    async def path(self, message_id: str) -> list[Message]:
+        """The messages from the top of the conversation down to this one."""
+        async with self._database.session() as session:
+            message = await session.get_one(Message, message_id)
+            rows = await session.scalars(
+                select(Message).where(Message.conversation_id == message.conversation_id)
+            )
+            by_id = {row.id: row for row in rows}
+        path = [message]
+        while (parent := path[-1].parent_id) is not None:
+            path.append(by_id[parent])
+        return path[::-1]
+
+    async def passages(self, answer_ids: Sequence[str]) -> dict[str, list[MessagePassage]]:
+        """The passages of each answer, in order of `n`."""
+        found: dict[str, list[MessagePassage]] = defaultdict(list)
+        async with self._database.session() as session:
+            rows = await session.scalars(
+                select(MessagePassage)
+                .where(MessagePassage.message_id.in_(answer_ids))
+                .order_by(MessagePassage.message_id, MessagePassage.n)
+            )
+            for row in rows:
+                found[row.message_id].append(row)
+        return found
+
+
+async def _open_answer(session: AsyncSession, question: Message, client_id: str | None) -> Opened:
+    answer = Message(
+        conversation_id=question.conversation_id,
+        parent_id=question.id,
+        role="assistant",
+        state=MessageState.RUNNING,
+        client_id=client_id,
+    )
+    session.add(answer)
+    await session.flush()
+    return Opened(question.conversation_id, question.id, answer.id, question.parent_id)
+
+
+async def _latest_answer(session: AsyncSession, conversation_id: str) -> str | None:
+    return await session.scalar(
+        select(Message.id)
+        .where(Message.conversation_id == conversation_id, Message.role == "assistant")
+        .order_by(Message.id.desc())
+        .limit(1)
+    )
+
+
+async def _touch(session: AsyncSession, conversation_id: str) -> None:
+    await session.execute(
+        update(Conversation).where(Conversation.id == conversation_id).values(updated_at=utc_now())
+    )
+
+
+def _passage_values(answer_id: str, passage: PassageSnapshot) -> dict[str, Any]:
+    return {
+        "message_id": answer_id,
+        "n": passage.n,
+        "passage_id": passage.passage_id,
+        "material_id": passage.material_id,
+        "title": passage.title,
+        "locator": passage.locator,
+        "text": passage.text,
+        "score": passage.score,
+        "num_tokens": passage.num_tokens,
+        "used": passage.used,
+    }

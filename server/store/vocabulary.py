@@ -1,0 +1,168 @@
+"""Words that the full-text search treats in a special way, as data.
+
+`CONCEPTS` are words of university courses that mean the same thing, in both languages: a text
+that holds one of them is also indexed under the concept, and a question with one finds them all.
+`STOP_WORDS` and `STOP_PHRASES` say nothing about what is asked, so a question is searched
+without them. `NUMBERED` are things that carry a number: "Lab 4", "实验四" and "第四次实验" are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CONCEPTS: Mapping[str, tuple[str, ...]] = {
+    "deadline": ("deadline", "due", "hand in by", "截止", "期限", "什么时候交", "几号交", "最晚"),
+    "submit": (
+        *("submit", "submission", "hand in", "handed in", "handing in", "turn in", "deliverable"),
+        *("提交", "上交", "交什么", "要交", "递交"),
+    ),
+    "late": ("late", "overdue", "delayed", "迟交", "晚交", "逾期", "过期", "迟到", "拖延"),
+    "teacher": (
+        *("lecturer", "professor", "instructor", "teacher"),
+        *("主讲", "教师", "老师", "教授", "讲师"),
+    ),
+    "assistant": ("teaching assistant", "ta", "tas", "tutor", "助教"),
+    "officehours": (
+        *("office hour", "office hours", "consultation hours", "ask questions in person"),
+        *("答疑", "办公时间", "接待时间", "当面提问"),
+    ),
+    "exam": ("exam", "exams", "examination", "考试", "期中考", "期末考", "考场", "开考"),
+    "midterm": ("midterm", "mid term", "期中"),
+    "final": ("final exam", "finals", "期末"),
+    "makeup": ("make up exam", "makeup exam", "makeup", "resit", "retake", "补考", "重考"),
+    "grade": (
+        *("grade", "grading", "graded", "mark", "marks", "score", "assessment", "points"),
+        *("成绩", "评分", "分数", "打分", "得分", "总评"),
+    ),
+    "regrade": (
+        "regrade",
+        "appeal",
+        "disagree",
+        "graded wrongly",
+        "复核",
+        "异议",
+        "重新评分",
+        "申诉",
+    ),
+    "weight": (
+        "weight",
+        "percent",
+        "percentage",
+        "%",
+        "count towards",
+        "counts for",
+        "worth",
+        "比例",
+        "占比",
+        "权重",
+        "百分之",
+    ),
+    "room": ("room", "location", "venue", "地点", "教室", "机房", "哪里", "哪儿", "在哪"),
+    "bring": ("bring", "carry", "携带", "可以带", "能带", "带什么", "带哪些"),
+    "phone": ("phone", "phones", "mobile phone", "cell phone", "smartphone", "手机"),
+    "textbook": ("textbook", "book", "books", "reader", "教材", "教科书", "课本", "读本"),
+    "prerequisite": (
+        *("prerequisite", "prerequisites", "must have passed", "before you enrol"),
+        *("先修", "先决条件", "选课前"),
+    ),
+    "enrol": ("enrol", "enroll", "enrolment", "enrollment", "选课", "注册课程"),
+    "forum": ("forum", "discussion board", "论坛", "讨论区"),
+    "cheating": ("cheat", "cheating", "plagiarism", "copied", "作弊", "抄袭"),
+    "ill": ("ill", "illness", "sick", "sickness", "生病", "病假", "病了"),
+    "email": ("email", "e mail", "mail address", "contact", "reach us", "邮箱", "邮件", "联系"),
+    "team": (
+        *("pair", "pairs", "partner", "team", "teams", "teammate", "in groups"),
+        *("分组", "小组", "两人", "组队", "组员", "同组", "每组"),
+    ),
+    "credits": ("credit", "credits", "学分"),
+    "online": ("online", "video room", "线上", "在线", "视频会议"),
+    "bonus": ("bonus", "extra credit", "加分"),
+    "demo": ("demo", "presentation", "演示"),
+    "report": ("report", "报告"),
+    "ai": ("ai", "chatgpt", "copilot", "人工智能"),
+    "pass": ("pass the course", "need to pass", "passing grade", "及格", "通过本课程"),
+    "lecture": ("lecture", "lectures", "classes", "讲课", "上课"),
+    "lab": ("lab", "labs", "laboratory", "实验"),
+}
+
+NUMBERED: Mapping[str, tuple[str, ...]] = {
+    "lab": ("laboratory", "labs", "lab", "实验课", "实验"),
+    "lecture": ("lectures", "lecture", "讲义", "讲"),
+    "week": ("weeks", "week", "周"),
+    "homework": ("homeworks", "homework", "assignments", "assignment", "作业"),
+    "chapter": ("chapters", "chapter", "章"),
+    "section": ("sections", "section", "节"),
+    "project": ("projects", "project", "项目"),
+    "quiz": ("quizzes", "quiz", "小测", "测验"),
+    "question": ("questions", "question", "exercise", "练习", "题"),
+}
+
+NUMBER_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve"),
+)
+ORDINAL_WORDS = (
+    *("zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"),
+    *("ninth", "tenth", "eleventh", "twelfth"),
+)
+
+STOP_WORDS = frozenset(
+    word
+    for line in (
+        "a about according again all also am an and any anybody anyone anything are as at be",
+        "been being but by can cannot choose could course date day did difference do does doing",
+        "done each else ever every everybody everyone exactly few find for from gave get gets",
+        "give gives go goes going got had happen happens has have having he help helps her here",
+        "hers him his how i if in into is it its just kind know let like look made make makes",
+        "many may me mean means might mine more most much must my need needed needs no not of",
+        "off often ok on one only or other our ours out please possible really s same say says",
+        "shall she should show so some somebody someone something such sure t take takes tell",
+        "than thank thanks that the their them then there these they thing things this those to",
+        "too towards up us use used using very want was we were what when where whether which",
+        "while who whom whose why will with within without would yes you your yours",
+    )
+    for word in line.split()
+)
+
+STOP_PHRASES = (
+    *(
+        "什么时候",
+        "什么时间",
+        "时候",
+        "为什么",
+        "什么",
+        "怎么样",
+        "怎么办",
+        "怎么",
+        "怎样",
+        "如何",
+        "多少",
+    ),
+    *("几点", "几号", "几个", "几次", "几分", "哪一天", "哪些", "哪个", "哪天", "哪几", "哪", "谁"),
+    *("是不是", "有没有", "能不能", "可不可以", "会不会", "要不要", "需不需要", "允不允许"),
+    *("可以", "需要", "应该", "应当", "必须", "能够", "请问", "请", "是否", "一下", "告诉", "知道"),
+    *("我们", "你们", "他们", "这门课", "本课程", "课程", "这个", "那个", "以及", "或者", "并且"),
+    *(
+        "还是",
+        "如果",
+        "的话",
+        "因为",
+        "所以",
+        "但是",
+        "还有",
+        "其中",
+        "关于",
+        "根据",
+        "按照",
+        "意思",
+        "区别",
+        "不同",
+        "作用",
+        "有用",
+    ),
+    *("的", "了", "吗", "呢", "吧", "啊", "呀", "是", "我", "你", "您", "他", "她", "它", "们"),
+    *("这", "那", "么", "之", "就", "也", "都", "很", "把", "被", "给", "呗", "嘛"),
+)
+
+SOFT_CHARACTERS = frozenset("在有要能会可和与或对到从向上下多少为得地着过个次种来去做用让才再最每")
+"""Characters that are mostly grammar, but also parts of words ("要求"): they count for less."""

@@ -1,0 +1,160 @@
+"""A whole site over a scripted engine and a small course of its own, for tests."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from engine.api import EngineConfig, Script, create_scripted_engine
+from server.app.factory import App, create_app
+from server.config import ServerConfig
+from server.lifespan import lifespan
+from server.service.auth import COOKIE_NAME, UserId
+from server.service.generation import GenerationOptions
+from server.service.messages import Ask, Continue
+from server.service.runs import Run
+
+ALICE, BOB = UserId("alice-0001"), UserId("bob-000001")
+QUESTION = "When are the office hours of the lab?"
+_COURSE = {"slug": "demo", "title": "Demo", "title_zh": "演示", "suggestions": [{"en": QUESTION}]}
+_MATERIAL = """# Staff
+
+## Office hours
+
+The office hours of the lab are on Tuesday from 14:00 to 16:00 in room B204.
+
+## Late work
+
+Late lab reports lose ten percent a day, for at most three days.
+"""
+
+
+def write_course(folder: Path) -> Path:
+    """A course of one short file."""
+    folder.mkdir(parents=True)
+    (folder / "course.json").write_text(json.dumps(_COURSE), "utf-8")
+    (folder / "staff.en.md").write_text(_MATERIAL, "utf-8")
+    return folder
+
+
+@dataclass
+class Site:
+    """A started site and what its scripted model was asked."""
+
+    app: App
+    prompts: list[str]
+
+    def ask(self, text: str = QUESTION, *, id: str | None = None, **fields: Any) -> Ask:
+        options = GenerationOptions(
+            **{name: fields.pop(name) for name in ("max_tokens", "stop") if name in fields}
+        )
+        return Ask(id=id or new_key(), text=text, options=options, **fields)
+
+    async def answer(self, text: str = QUESTION, **fields: Any) -> dict[str, list[dict[str, Any]]]:
+        """Asks as Alice; the events of the whole run by type."""
+        return await events_of(await self.app.chat.ask(ALICE, self.ask(text, **fields)))
+
+    async def go_on(self, message: str, **options: Any) -> dict[str, list[dict[str, Any]]]:
+        """Continues an answer of Alice's."""
+        message_ = Continue(id=new_key(), message=message, options=GenerationOptions(**options))
+        return await events_of(await self.app.chat.continue_(ALICE, message_))
+
+    @asynccontextmanager
+    async def client(self, user: UserId = ALICE) -> AsyncIterator[httpx.AsyncClient]:
+        """An HTTP client with the user's session cookie."""
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app),
+            base_url="http://127.0.0.1",
+            cookies={COOKIE_NAME: self.app.service.auth.sign(user)},
+        ) as client:
+            yield client
+
+    async def conversation(self, conversation: str, user: UserId = ALICE) -> dict[str, Any]:
+        """A conversation as the page reads it."""
+        async with self.client(user) as client:
+            reply = await client.get(f"/api/conversations/{conversation}")
+        assert reply.status_code == 200, reply.text
+        found: dict[str, Any] = reply.json()
+        return found
+
+    async def stored(self, message: str) -> dict[str, Any]:
+        """One of Alice's messages as the page reads it."""
+        row = await self.app.messages.get(ALICE, message)
+        assert row is not None
+        (found,) = [
+            one
+            for one in (await self.conversation(row.conversation_id))["messages"]
+            if one["id"] == message
+        ]
+        return dict(found)
+
+
+@asynccontextmanager
+async def open_site(
+    data_dir: Path,
+    answer: Callable[[str], Any] = lambda prompt: "On Tuesday, in room B204 [1].",
+    *,
+    max_model_len: int = 8192,
+    script: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Site]:
+    """A site with its data in `data_dir`; opening it again is a restart."""
+    course = data_dir / "course"
+    if not course.exists():
+        write_course(course)
+    prompts: list[str] = []
+
+    def recorded(prompt: str) -> Any:
+        prompts.append(prompt)
+        return answer(prompt)
+
+    engine = create_scripted_engine(
+        EngineConfig(model=Path("scripted"), max_model_len=max_model_len, kv_cache_tokens=65536),
+        Script(answer=recorded, **(script or {})),
+    )
+    config = ServerConfig(
+        data_dir=data_dir,
+        secret="a secret for tests",
+        **{"drain_timeout_s": 0.2, "not_found_score": 0.0, **options},
+    )
+    app = create_app(config, engine, course_folders=[course])
+    async with lifespan(app):
+        yield Site(app, prompts)
+
+
+async def events_of(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """All events of a run by type, when it has ended; `text` of the deltas joined under "text"."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    async for event in run.events():
+        data = json.loads(event.data)
+        found.setdefault(event.type, []).append(data)
+    text = "".join(delta["text"] for delta in found.get("delta", []))
+    found["text"] = [{"text": text}]
+    return found
+
+
+def new_key() -> str:
+    """An idempotency key that was never used."""
+    return secrets.token_hex(8)
+
+
+def kill(data_dir: Path, to: Path) -> Path:
+    """What a process that dies now leaves behind: a copy of the database's committed state."""
+    to.mkdir()
+    with (
+        sqlite3.connect(data_dir / "lectern.db") as source,
+        sqlite3.connect(to / "lectern.db") as copy,
+    ):
+        source.backup(copy)
+    source.close()
+    copy.close()
+    write_course(to / "course")
+    return to

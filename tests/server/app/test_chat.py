@@ -1,0 +1,309 @@
+"""A question's way through the application, and what is stored of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from server.service.errors import BadRequestError, ConversationBusyError, NotFoundError
+from server.service.messages import Continue, Edit, Feedback, Regenerate
+from tests.server.app.site import ALICE, BOB, QUESTION, Site, events_of, open_site
+
+pytestmark = pytest.mark.anyio
+
+SLOW = {"token_s": 0.02}
+
+
+@pytest.fixture
+async def site(tmp_path: Path, anyio_backend: object) -> AsyncIterator[Site]:
+    async with open_site(tmp_path) as site:
+        yield site
+
+
+async def test_an_answer_streams_with_its_sources_and_is_stored_as_told(site: Site) -> None:
+    run = await site.app.chat.ask(ALICE, site.ask(max_tokens=64))
+    types = [event.type async for event in run.events()]
+    assert types[:4] == ["accepted", "retrieval", "context", "start"]
+    assert types[-1] == "finish"
+    assert set(types[4:-1]) <= {"progress", "delta"}
+
+    events = await events_of(run)
+    (accepted,), (retrieval,), (context,) = (
+        events["accepted"],
+        events["retrieval"],
+        events["context"],
+    )
+    (start,), (finish,) = events["start"], events["finish"]
+    assert "Tuesday from 14:00" in retrieval["passages"][0]["text"]
+    assert [passage["n"] for passage in retrieval["passages"]] == list(
+        range(1, len(retrieval["passages"]) + 1)
+    )
+    parts = ("system", "passages", "history", "question")
+    assert sum(context[part] for part in parts) == start["prompt_tokens"]
+    assert start["prompt_tokens"] == finish["usage"]["prompt_tokens"]
+    assert (start["max_tokens"], start["continued"]) == (64, False)
+    assert finish["finish_detail"] == {"type": "eos"}
+    assert not finish["can_continue"]
+
+    answer = await site.stored(accepted["message"])
+    assert answer["text"] == events["text"][0]["text"] == "On Tuesday, in room B204 [1]."
+    assert answer["state"] == "finished"
+    assert answer["parent"] == accepted["user_message"]
+    assert answer["max_tokens"] == 64
+    assert answer["passages"] == retrieval["passages"]
+    for name in ("finish_reason", "finish_detail", "usage", "timing", "can_continue"):
+        assert answer[name] == finish[name]
+    assert answer["context"] == {name: context[name] for name in answer["context"]}
+    question = await site.stored(accepted["user_message"])
+    assert (question["text"], question["parent"]) == (QUESTION, None)
+
+
+async def test_what_is_told_is_stored_before(tmp_path: Path) -> None:
+    async with open_site(tmp_path, script=SLOW) as site:
+        run = await site.app.chat.ask(ALICE, site.ask())
+        states: dict[str, str] = {}
+        async for event in run.events():
+            assert run.message is not None
+            answer = await site.stored(run.message)
+            states.setdefault(event.type, answer["state"])
+            assert (await site.stored(answer["parent"]))["text"] == QUESTION
+    assert (states["accepted"], states["finish"]) == ("running", "finished")
+
+
+async def test_the_same_id_is_the_same_answer_even_after_a_restart(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        first, second = await asyncio.gather(
+            site.app.chat.ask(ALICE, site.ask(id="once")),
+            site.app.chat.ask(ALICE, site.ask(id="once")),
+        )
+        assert first is second
+        before = await events_of(first)
+        other = await events_of(await site.app.chat.ask(BOB, site.ask(id="once")))
+        assert other["accepted"][0]["message"] != before["accepted"][0]["message"]
+        assert len(site.prompts) == 2
+    async with open_site(tmp_path) as site:
+        after = await events_of(await site.app.chat.ask(ALICE, site.ask(id="once")))
+        assert site.prompts == []
+    for name in ("accepted", "retrieval", "context", "finish"):
+        (was,), (now,) = before[name], after[name]
+        ignored = {"seq", "run"}
+        assert {k: v for k, v in was.items() if k not in ignored} == {
+            k: v for k, v in now.items() if k not in ignored
+        }
+    assert after["text"] == before["text"]
+
+
+async def test_a_conversation_answers_one_question_at_a_time(tmp_path: Path) -> None:
+    async with open_site(tmp_path, script=SLOW) as site:
+        done = await site.answer()
+        conversation = done["accepted"][0]["conversation"]
+        run = await site.app.chat.ask(ALICE, site.ask(conversation=conversation))
+        with pytest.raises(ConversationBusyError):
+            await site.app.chat.ask(ALICE, site.ask(conversation=conversation))
+        await events_of(run)
+        await site.answer(conversation=conversation)
+        messages = (await site.conversation(conversation))["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant"] * 3
+    assert [message["parent"] for message in messages[1:]] == [m["id"] for m in messages[:-1]]
+
+
+async def test_what_belongs_to_somebody_else_does_not_exist(site: Site) -> None:
+    accepted = (await site.answer())["accepted"][0]
+    conversation, answer = accepted["conversation"], accepted["message"]
+    question = accepted["user_message"]
+    chat = site.app.chat
+    for attempt in (
+        chat.ask(BOB, site.ask(conversation=conversation)),
+        chat.continue_(BOB, Continue(id="1", message=answer)),
+        chat.regenerate(BOB, Regenerate(id="2", message=answer)),
+        chat.edit(BOB, Edit(id="3", message=question, text="mine?")),
+        chat.feedback(BOB, Feedback(id="4", message=answer, value="down")),
+    ):
+        with pytest.raises(NotFoundError):
+            await attempt
+    async with site.client(BOB) as client:
+        address = f"/api/conversations/{conversation}"
+        assert (await client.get(address)).status_code == 404
+        assert (await client.get(f"{address}/export")).status_code == 404
+        assert (await client.delete(address)).status_code == 404
+        assert (await client.get("/api/conversations")).json() == {"conversations": []}
+    assert len((await site.conversation(conversation))["messages"]) == 2
+
+
+async def test_wrong_requests_are_refused_at_once_and_store_nothing(site: Site) -> None:
+    accepted = (await site.answer())["accepted"][0]
+    other = (await site.answer())["accepted"][0]
+    chat, conversation = site.app.chat, accepted["conversation"]
+    for attempt, param in (
+        (chat.ask(ALICE, site.ask("a\0b")), "text"),
+        (chat.ask(ALICE, site.ask(max_tokens=0)), "max_tokens"),
+        (chat.ask(ALICE, site.ask(conversation=conversation, parent=other["message"])), "parent"),
+        (
+            chat.ask(ALICE, site.ask(conversation=conversation, parent=accepted["user_message"])),
+            "parent",
+        ),
+        (chat.edit(ALICE, Edit(id="e", message=accepted["message"], text="?")), "message"),
+        (
+            chat.feedback(ALICE, Feedback(id="f", message=other["user_message"], value="up")),
+            "message",
+        ),
+    ):
+        with pytest.raises(BadRequestError) as refused:
+            await attempt
+        assert refused.value.param == param
+    with pytest.raises(NotFoundError):
+        await chat.ask(ALICE, site.ask(course="nowhere"))
+    async with site.client() as client:
+        conversations = (await client.get("/api/conversations")).json()["conversations"]
+    assert [one["num_messages"] for one in conversations] == [2, 2]
+
+
+async def test_not_found_is_said_without_a_model(tmp_path: Path) -> None:
+    async with open_site(tmp_path, not_found_score=0.9) as site:
+        events = await site.answer("Which zebra won the marathon on Tuesday?")
+        (retrieval,), (finish,) = events["retrieval"], events["finish"]
+        assert retrieval["not_found"]
+        assert [passage["used"] for passage in retrieval["passages"]] == [False]
+        assert events["text"][0]["text"].startswith("Not found in the course materials.")
+        assert finish["finish_reason"] == "stop"
+        assert finish["finish_detail"] == {"type": "not_found"}
+        answer = await site.stored(events["accepted"][0]["message"])
+        assert (answer["not_found"], answer["can_continue"]) == (True, False)
+        assert answer["passages"] == retrieval["passages"]
+        events = await site.answer("斑马为什么赢得马拉松？")
+        assert events["text"][0]["text"].startswith("课程资料中没有找到相关内容。")
+        assert site.prompts == []
+
+
+async def test_another_answer_and_another_question_are_branches(site: Site) -> None:
+    first = (await site.answer())["accepted"][0]
+    again = await events_of(
+        await site.app.chat.regenerate(ALICE, Regenerate(id="r", message=first["message"]))
+    )
+    (accepted,) = again["accepted"]
+    assert accepted["user_message"] == first["user_message"]
+    assert accepted["message"] != first["message"]
+    edited = await events_of(
+        await site.app.chat.edit(
+            ALICE, Edit(id="e", message=first["user_message"], text="Where is the lab?")
+        )
+    )
+    (branch,) = edited["accepted"]
+    assert branch["conversation"] == first["conversation"]
+    assert branch["parent"] is None
+    messages = (await site.conversation(first["conversation"]))["messages"]
+    assert sum(message["parent"] is None for message in messages) == 2
+    assert sum(message["parent"] == first["user_message"] for message in messages) == 2
+
+
+async def test_the_model_sees_the_branch_that_is_followed(site: Site) -> None:
+    first = (await site.answer("Where is the lab, number one?"))["accepted"][0]
+    await site.answer("Where is the lab, number two?", conversation=first["conversation"])
+    await site.answer(
+        "Where is the lab, number three?",
+        conversation=first["conversation"],
+        parent=first["message"],
+    )
+    prompt = site.prompts[-1]
+    assert "number one?" in prompt
+    assert "number two?" not in prompt
+    assert prompt.index("number one?") < prompt.index("[1] ") < prompt.index("number three?")
+    assert prompt.count("[1] ") == 1, "passages of earlier turns are not repeated"
+
+
+async def test_history_that_does_not_fit_is_given_up_and_reported(tmp_path: Path) -> None:
+    async with open_site(tmp_path, max_model_len=1900, default_max_tokens=64) as site:
+        conversation = None
+        reports = []
+        for turn in range(12):
+            events = await site.answer(
+                f"When are office hours, asked for the {turn}th time?" + " please" * 10,
+                conversation=conversation,
+            )
+            conversation = events["accepted"][0]["conversation"]
+            reports.append(events["context"][0])
+            size = events["start"][0]["prompt_tokens"]
+            assert size + reports[-1]["reserved"] <= 1900
+        last = reports[-1]
+        assert last["turns_dropped"] > 0
+        assert last["turns_kept"] + last["turns_dropped"] == 11
+        assert last["passages_dropped"] == 0
+        prompt = site.prompts[-1]
+        assert f"the {last['turns_dropped'] - 1}th" not in prompt
+        assert f"the {last['turns_dropped']}th" in prompt
+        answer = await site.stored(events["accepted"][0]["message"])
+    assert answer["context"]["turns_dropped"] == last["turns_dropped"]
+    assert [notice["kind"] for notice in answer["notices"]] == ["history_cut"]
+
+
+async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path) -> None:
+    question = "When are office hours and how is late work of the lab judged?"
+    async with open_site(tmp_path, default_max_tokens=16) as site:
+        (roomy,) = (await site.answer(question))["context"]
+    assert (roomy["passages_used"], roomy["passages_dropped"]) == (2, 0)
+    needed = sum(roomy[part] for part in ("system", "passages", "question", "reserved"))
+    async with open_site(tmp_path, max_model_len=needed - 1, default_max_tokens=16) as site:
+        events = await site.answer(question)
+        (context,), (retrieval,) = events["context"], events["retrieval"]
+        assert [passage["used"] for passage in retrieval["passages"]] == [True, False]
+        assert (context["passages_used"], context["passages_dropped"]) == (1, 1)
+        assert retrieval["dropped"] == 1
+        answer = await site.stored(events["accepted"][0]["message"])
+    assert answer["passages_dropped"] == 1
+    assert [notice["en"] for notice in answer["notices"]] == ["1 of 2 found passages used."]
+
+
+async def test_a_question_longer_than_the_window_is_told_with_all_sizes(tmp_path: Path) -> None:
+    async with open_site(tmp_path, max_model_len=1024) as site:
+        text = QUESTION + " really?" * 200
+        events = await site.answer(text)
+        (error,) = events["error"]
+        assert error["code"] == "prompt_too_long"
+        assert str(len(text)) in error["message"]
+        assert "1024" in error["message"]
+        assert "finish" not in events
+        accepted = events["accepted"][0]
+        assert (await site.stored(accepted["user_message"]))["text"] == text
+        answer = await site.stored(accepted["message"])
+        assert (answer["state"], answer["finish_detail"]["code"]) == ("error", "prompt_too_long")
+        assert not answer["can_continue"]
+        later = await site.answer(conversation=accepted["conversation"], max_tokens=8)
+    assert later["finish"][0]["finish_reason"] == "length"
+
+
+async def test_an_engine_that_fails_leaves_one_error_and_the_text_so_far(tmp_path: Path) -> None:
+    async with open_site(tmp_path, script={"fail_after": 3}) as site:
+        events = await site.answer()
+        (error,) = events["error"]
+        assert error["code"] == "internal"
+        assert "finish" not in events
+        answer = await site.stored(events["accepted"][0]["message"])
+    assert answer["state"] == "error"
+    assert answer["text"] == events["text"][0]["text"] != ""
+
+
+@pytest.mark.one_loop
+async def test_a_hundred_answers_at_once_are_all_stored(site: Site) -> None:
+    """20 conversations with 5 questions each."""
+
+    async def converse(n: int) -> str:
+        conversation = None
+        for turn in range(5):
+            events = await site.answer(
+                f"When are office hours, {n}.{turn}?", conversation=conversation
+            )
+            assert "finish" in events, events
+            conversation = events["accepted"][0]["conversation"]
+        assert conversation is not None
+        return str(conversation)
+
+    conversations = await asyncio.gather(*(converse(n) for n in range(20)))
+    for n, conversation in enumerate(conversations):
+        messages = (await site.conversation(conversation))["messages"]
+        assert [message["text"] for message in messages[::2]] == [
+            f"When are office hours, {n}.{turn}?" for turn in range(5)
+        ]
+        assert {message["state"] for message in messages} == {"finished"}

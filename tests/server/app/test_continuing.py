@@ -1,0 +1,225 @@
+"""Cut, stopped and interrupted answers: what is kept of them, and how they go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.api import FinishType
+from server.service.errors import ConversationBusyError
+from server.service.messages import Continue
+from server.service.runs import Run
+from tests.server.app.site import ALICE, Site, events_of, kill, open_site
+
+pytestmark = pytest.mark.anyio
+
+# One token per byte, so that most cuts fall inside a character.
+TEXT = "Tue 星期二 2 pm 🕑, B204 教室."
+BYTES = [bytes([byte]) for byte in TEXT.encode()]
+SLOW = {"token_s": 0.02, "token_chars": 1}
+LONG = "x" * 400
+
+
+def in_bytes(_prompt: str) -> list[bytes]:
+    return BYTES
+
+
+async def wait_for_deltas(run: Run, count: int) -> None:
+    """Returns when the run has told so many deltas."""
+    async for event in run.events():
+        count -= event.type == "delta"
+        if count == 0:
+            return
+    raise AssertionError("the run ended too early")
+
+
+async def prompt_of(site: Site, message: str) -> tuple[int, ...] | None:
+    row = await site.app.messages.get(ALICE, message, with_tokens=True)
+    assert row is not None
+    return row.prompt_token_ids
+
+
+@pytest.mark.parametrize("step", [3, 7, 30])
+async def test_continuing_is_exact_at_any_cut(tmp_path: Path, step: int) -> None:
+    async with open_site(tmp_path, in_bytes) as site:
+        whole = await site.answer()
+        assert whole["text"][0]["text"] == TEXT
+
+        events = await site.answer(max_tokens=step)
+        accepted = events["accepted"][0]
+        message = accepted["message"]
+        prompt = await prompt_of(site, message)
+        text, num_parts, seams = events["text"][0]["text"], 1, []
+        while events["finish"][0]["can_continue"]:
+            stored = await site.stored(message)
+            assert (stored["text"], stored["can_continue"]) == (text, True)
+            assert stored["finish_detail"] == {"type": "max_tokens"}
+            assert [notice["kind"] for notice in stored["notices"]] == ["answer_cut"]
+            seams.append(len(text))
+            events = await site.go_on(message)
+            assert events["start"][0]["continued"]
+            assert {
+                k: v
+                for k, v in events["accepted"][0].items()
+                if k in ("message", "parent", "user_message", "conversation")
+            } == {
+                "message": message,
+                "parent": None,
+                "user_message": accepted["user_message"],
+                "conversation": accepted["conversation"],
+            }
+            text += events["text"][0]["text"]
+            num_parts += 1
+            assert num_parts <= len(BYTES) + 2
+
+        stored = await site.stored(message)
+        assert text == stored["text"] == TEXT
+        assert stored["seams"] == seams
+        assert stored["finish_detail"] == {"type": "eos"}
+        assert await prompt_of(site, message) == prompt
+        usage = stored["usage"]
+        assert usage["completion_tokens"] == len(BYTES) + 1, "every token once, and EOS"
+        assert usage["prompt_tokens"] == len(prompt or ())
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert len(usage["parts"]) == len(stored["timing"]["parts"]) == num_parts
+        messages = (await site.conversation(accepted["conversation"]))["messages"]
+        assert len(messages) == 2
+
+
+async def test_an_ended_answer_cannot_be_continued(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        accepted = (await site.answer())["accepted"][0]
+        before = await site.stored(accepted["message"])
+        (error,) = (await site.go_on(accepted["message"]))["error"]
+        assert error["code"] == "bad_request"
+        assert await site.stored(accepted["message"]) == before
+
+
+async def test_an_answer_that_filled_the_window_cannot_be_continued(tmp_path: Path) -> None:
+    async with open_site(
+        tmp_path, lambda _: LONG, max_model_len=900, script={"token_chars": 1}
+    ) as site:
+        events = await site.answer(max_tokens=5000)
+        (start,), (finish,) = events["start"], events["finish"]
+        assert start["max_tokens_lowered"]
+        assert finish["finish_detail"] == {"type": "context_window"}
+        assert not finish["can_continue"]
+        stored = await site.stored(events["accepted"][0]["message"])
+        assert [notice["kind"] for notice in stored["notices"]] == ["window_full"]
+
+
+async def test_a_stopped_answer_is_kept_and_seen_by_the_next_question(tmp_path: Path) -> None:
+    async with open_site(tmp_path, in_bytes, script=SLOW) as site:
+        run = await site.app.chat.ask(ALICE, site.ask())
+        await wait_for_deltas(run, 5)
+        run.cancel()
+        events = await events_of(run)
+        accepted, finish = events["accepted"][0], events["finish"][0]
+        text = events["text"][0]["text"]
+        assert finish["finish_detail"] == {"type": "cancelled"}
+        assert finish["can_continue"]
+        assert TEXT.startswith(text)
+        assert text != TEXT
+        stored = await site.stored(accepted["message"])
+        assert (stored["state"], stored["text"]) == ("stopped", text)
+
+        await site.answer(conversation=accepted["conversation"], max_tokens=1)
+        assert f"assistant\n{text}<|im_end|>" in site.prompts[-1]
+        assert len((await site.conversation(accepted["conversation"]))["messages"]) == 4
+
+
+async def test_a_stop_before_the_first_token_leaves_nothing_to_continue(tmp_path: Path) -> None:
+    async with open_site(tmp_path, script={"prefill_s": 0.2}) as site:
+        run = await site.app.chat.ask(ALICE, site.ask())
+        run.cancel()
+        (finish,) = (await events_of(run))["finish"]
+        assert finish["finish_detail"] == {"type": "cancelled"}
+        assert not finish["can_continue"]
+        assert run.message is not None
+        stored = await site.stored(run.message)
+        assert (stored["state"], stored["text"], stored["can_continue"]) == ("stopped", "", False)
+
+
+async def test_a_killed_server_keeps_question_and_text_and_can_go_on(tmp_path: Path) -> None:
+    """SIGKILL in mid-answer: the copy of the database is what the next start finds."""
+    async with open_site(tmp_path / "a", in_bytes, script=SLOW) as site:
+        run = await site.app.chat.ask(ALICE, site.ask(id="asked"))
+        await wait_for_deltas(run, 6)
+        saved = run.text
+        await site.app.drafts.save()
+        left = kill(tmp_path / "a", tmp_path / "b")
+        assert run.message is not None
+        message, conversation = run.message, run.conversation
+        run.cancel()
+        await events_of(run)
+
+    async with open_site(left, in_bytes) as site:
+        stored = await site.stored(message)
+        assert (stored["state"], stored["can_continue"]) == ("interrupted", True)
+        assert stored["finish_detail"] == {"type": "interrupted"}
+        assert TEXT.startswith(stored["text"])
+        assert len(stored["text"]) >= len(saved) > 0
+        again = await events_of(await site.app.chat.ask(ALICE, site.ask(id="asked")))
+        assert again["text"][0]["text"] == stored["text"], "never two copies"
+        rest = await site.go_on(message)
+        assert stored["text"] + rest["text"][0]["text"] == TEXT
+        assert conversation is not None
+        messages = (await site.conversation(conversation))["messages"]
+        assert [message["text"] for message in messages][1:] == [TEXT]
+
+
+async def test_text_is_saved_while_it_grows(tmp_path: Path) -> None:
+    async with open_site(tmp_path, in_bytes, script=SLOW) as site:
+        site.app.drafts._interval_s = 0.05
+        run = await site.app.chat.ask(ALICE, site.ask())
+        async with asyncio.timeout(10):
+            async for event in run.events():
+                if event.type == "delta":
+                    assert run.message is not None
+                    stored = await site.stored(run.message)
+                    assert TEXT.startswith(stored["text"])
+                    if stored["state"] == "running" and stored["text"]:
+                        break
+            else:
+                raise AssertionError("nothing was saved before the end")
+        run.cancel()
+        await events_of(run)
+
+
+async def test_a_shutdown_stores_the_text_so_far(tmp_path: Path) -> None:
+    async with open_site(tmp_path, lambda _: LONG, script=SLOW) as site:
+        run = await site.app.chat.ask(ALICE, site.ask())
+        await wait_for_deltas(run, 3)
+        await site.app.drain()
+        (finish,) = (await events_of(run))["finish"]
+        assert finish["finish_detail"] == {"type": FinishType.SHUTDOWN.value}
+        assert run.message is not None
+        stored = await site.stored(run.message)
+        assert (stored["state"], stored["can_continue"]) == ("interrupted", True)
+        assert stored["text"] == run.text != ""
+
+
+async def test_a_running_answer_is_not_continued_twice(tmp_path: Path) -> None:
+    async with open_site(tmp_path, in_bytes, script=SLOW) as site:
+        message = (await site.answer(max_tokens=9))["accepted"][0]["message"]
+        first = Continue(id="1", message=message)
+        run = await site.app.chat.continue_(ALICE, first)
+        assert await site.app.chat.continue_(ALICE, first) is run
+        with pytest.raises(ConversationBusyError):
+            await site.app.chat.continue_(ALICE, Continue(id="2", message=message))
+        await events_of(run)
+
+
+async def test_a_continuation_that_is_refused_leaves_the_answer_as_it_was(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path, in_bytes) as site:
+        message = (await site.answer(max_tokens=9))["accepted"][0]["message"]
+        before: dict[str, Any] = await site.stored(message)
+        site.app.service.admission.drain()
+        (error,) = (await site.go_on(message))["error"]
+        assert error["code"] == "shutting_down"
+        assert await site.stored(message) == before

@@ -1,0 +1,62 @@
+"""Drafts are saved together, and saving that fails is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from server.app.drafts import Drafts
+from server.store.messages import Messages, Partial
+
+pytestmark = pytest.mark.anyio
+
+
+class Saved:
+    """Stands for the store; fails `num_failures` times first."""
+
+    def __init__(self, num_failures: int = 0) -> None:
+        self.batches: list[list[Partial]] = []
+        self.is_saved = asyncio.Event()
+        self.num_failures = num_failures
+
+    async def save_partials(self, partials: Sequence[Partial]) -> None:
+        if self.num_failures:
+            self.num_failures -= 1
+            raise OperationalError("UPDATE", None, Exception("disk full"))
+        if partials:
+            self.batches.append(list(partials))
+            self.is_saved.set()
+
+
+async def test_all_changed_drafts_are_saved_in_one_batch() -> None:
+    saved = Saved()
+    drafts = Drafts(cast(Messages, saved))
+    with drafts.write("a") as a, drafts.write("b", "old ", (1,)) as b, drafts.write("c"):
+        a.add("x", (7,))
+        b.add("y", (8, 9))
+        await drafts.save()
+        await drafts.save()
+        a.add("z", (10,))
+        await drafts.save()
+    await drafts.save()
+    assert saved.batches == [
+        [Partial("a", "x", (7,)), Partial("b", "old y", (1, 8, 9))],
+        [Partial("a", "xz", (7, 10))],
+    ]
+
+
+async def test_a_draft_is_saved_by_itself_and_again_after_a_failure() -> None:
+    saved = Saved(num_failures=2)
+    drafts = Drafts(cast(Messages, saved), interval_s=0.01)
+    drafts.start()
+    with drafts.write("a") as draft:
+        draft.add("x", (1,))
+        async with asyncio.timeout(5):
+            await saved.is_saved.wait()
+    await drafts.stop()
+    await drafts.stop()
+    assert saved.batches == [[Partial("a", "x", (1,))]]

@@ -1,0 +1,274 @@
+"""The page's route, headers and static files, and that its two catalogues say the same."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.app.pages import (
+    LANGUAGES,
+    WEB_ROOT,
+    content_security_policy,
+    create_page_routes,
+    load_catalogue,
+)
+from server.app.static_files import StaticTree
+
+pytestmark = pytest.mark.anyio
+
+STATIC = WEB_ROOT / "static"
+OWN_SCRIPTS = sorted((STATIC / "js").glob("*.js"))
+TEMPLATE = WEB_ROOT / "templates" / "chat.html"
+
+
+def start_session(_request: Request, response: Response) -> None:
+    response.set_cookie("lectern_session", "signed", httponly=True)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(start_session)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://course.test") as client:
+        yield client
+
+
+def directives(policy: str) -> dict[str, str]:
+    return dict(part.partition(" ")[::2] for part in policy.split("; "))
+
+
+async def test_the_page_comes_with_a_session_and_security_headers(
+    client: httpx.AsyncClient,
+) -> None:
+    response = await client.get("/")
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.cookies["lectern_session"] == "signed"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["x-frame-options"] == "DENY"
+    assert response.headers["referrer-policy"] == "same-origin"
+    assert "no-cache" in response.headers["cache-control"]
+    policy = directives(response.headers["content-security-policy"])
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["font-src"] == "'self'"
+    assert policy["img-src"] == "'self'"
+    assert policy["connect-src"] == "'self' ws://course.test wss://course.test"
+    assert policy["base-uri"] == policy["frame-ancestors"] == policy["form-action"] == "'none'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert "unsafe" not in response.headers["content-security-policy"]
+
+
+async def test_nothing_in_the_page_is_inline(client: httpx.AsyncClient) -> None:
+    html = (await client.get("/c/abc")).text
+    assert re.findall(r"<script(?![^>]*\bsrc=)", html) == []
+    assert re.findall(r"<style|\bstyle=|\son\w+=", html) == []
+    assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", html) == []
+
+
+@pytest.mark.parametrize("host", [None, "", "a b", "x; script-src *", "evil'", "h:123456", "a\nb"])
+def test_a_host_that_is_none_does_not_reach_the_policy(host: str | None) -> None:
+    assert directives(content_security_policy(host))["connect-src"] == "'self'"
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "10.0.0.7", "[::1]:8000", "a-b.example"])
+def test_a_host_is_named_for_its_websockets(host: str) -> None:
+    policy = directives(content_security_policy(host))
+    assert policy["connect-src"] == f"'self' ws://{host} wss://{host}"
+
+
+async def test_a_conversation_address_opens_the_page_on_it(client: httpx.AsyncClient) -> None:
+    assert 'data-conversation="c0ffee"' in (await client.get("/c/c0ffee")).text
+    assert 'data-conversation=""' in (await client.get("/")).text
+    strange = await client.get("/c/%22%3E%3Cscript%3E")
+    assert (strange.status_code, strange.headers["location"]) == (303, "/")
+
+
+@pytest.mark.parametrize(
+    ("accept", "cookie", "lang"),
+    [
+        ("", "", "en"),
+        ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh-CN"),
+        ("en;q=0.5, zh-TW;q=0.9", "", "zh-CN"),
+        ("fr, de;q=0.9", "", "en"),
+        ("fr, zh;q=0.1", "", "zh-CN"),
+        ("zh-CN", "lectern_lang=en", "en"),
+        ("en", "lectern_lang=xx", "en"),
+        ("zh;q=x, en;q=0.1", "", "en"),
+    ],
+)
+async def test_the_language_is_the_readers(
+    client: httpx.AsyncClient, accept: str, cookie: str, lang: str
+) -> None:
+    response = await client.get("/", headers={"Accept-Language": accept, "Cookie": cookie})
+    assert f'<html lang="{lang}"' in response.text
+    assert "Accept-Language" in response.headers["vary"]
+
+
+async def test_the_theme_is_rendered_only_if_it_is_one(client: httpx.AsyncClient) -> None:
+    chosen = await client.get("/", headers={"Cookie": "lectern_theme=dark"})
+    assert 'data-theme="dark"' in chosen.text
+    other = await client.get("/", headers={"Cookie": 'lectern_theme=x"y'})
+    assert "data-theme=" not in other.text
+
+
+async def test_every_address_in_the_page_is_cached_for_ever(client: httpx.AsyncClient) -> None:
+    html = (await client.get("/")).text
+    addresses = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', html))
+    assert len(addresses) > 10
+    for address in addresses:
+        response = await client.get(address)
+        assert response.status_code == 200, address
+        assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_imports_between_modules_stay_under_the_hash(client: httpx.AsyncClient) -> None:
+    """Relative addresses resolve to files that exist: a module is never loaded twice."""
+    tree = StaticTree.load(STATIC)
+    found = 0
+    for path in OWN_SCRIPTS:
+        source = path.read_text("utf-8")
+        for address in re.findall(r"""(?:from |import\()"(\.[^"]+)\"""", source):
+            assert (path.parent / address).resolve().is_relative_to(STATIC)
+            relative = (path.parent / address).resolve().relative_to(STATIC).as_posix()
+            assert relative in tree, f"{path.name} imports {address}"
+            found += 1
+    assert found > 20
+
+
+async def test_an_old_address_is_served_but_not_kept(client: httpx.AsyncClient) -> None:
+    tree = StaticTree.load(STATIC)
+    for address in ("/static/0123456789abcdef/js/main.js", "/static/js/main.js"):
+        response = await client.get(address)
+        assert response.status_code == 200
+        assert response.headers["cache-control"] == "no-cache"
+        assert response.content == (STATIC / "js" / "main.js").read_bytes()
+    again = await client.get(
+        tree.url("js/main.js"), headers={"If-None-Match": response.headers["etag"]}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/",
+        "/static/js/none.js",
+        "/static/../templates/chat.html",
+        "/static/%2e%2e/templates/chat.html",
+        "/static/junk/js/main.js",
+        "/static/0123456789abcdef/../../pyproject.toml",
+    ],
+)
+async def test_nothing_else_is_served(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"),
+    [
+        ("js/main.js", "text/javascript; charset=utf-8"),
+        ("vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs", "text/javascript; charset=utf-8"),
+        ("css/base.css", "text/css; charset=utf-8"),
+        ("js/i18n/zh.json", "application/json"),
+        ("icons/lectern.svg", "image/svg+xml"),
+        ("vendor/katex-0.19.1/fonts/KaTeX_Main-Regular.woff2", "font/woff2"),
+    ],
+)
+async def test_types_and_compression(client: httpx.AsyncClient, path: str, media_type: str) -> None:
+    url = StaticTree.load(STATIC).url(path)
+    response = await client.get(url, headers={"Accept-Encoding": "gzip"})
+    assert response.headers["content-type"] == media_type
+    plain = await client.get(url, headers={"Accept-Encoding": "identity"})
+    assert plain.content == response.content == (STATIC / path).read_bytes()
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["vary"] == "Accept-Encoding"
+
+
+def test_the_hash_changes_with_any_file(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("1")
+    (tmp_path / ".hidden").write_text("x")
+    first = StaticTree.load(tmp_path)
+    assert first.paths() == ["a.js"]
+    assert StaticTree.load(tmp_path).version == first.version
+    (tmp_path / "a.js").write_text("2")
+    changed = StaticTree.load(tmp_path)
+    (tmp_path / "b.js").write_text("")
+    assert len({first.version, changed.version, StaticTree.load(tmp_path).version}) == 3
+
+
+def test_the_first_load_is_light() -> None:
+    """Everything but formulas and highlighting, gzipped, stays below 250 KB."""
+    eager = [
+        path
+        for folder in ("js", "css", "vendor/markdown-it-15.0.3", "vendor/dompurify-3.5.0")
+        for path in (STATIC / folder).rglob("*")
+        if path.suffix in {".js", ".mjs", ".css", ".json"}
+    ]
+    assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in eager) < 250_000
+
+
+def test_every_vendored_library_has_its_licence() -> None:
+    folders = [path for path in (STATIC / "vendor").iterdir() if path.is_dir()]
+    assert len(folders) == 4
+    for folder in folders:
+        assert re.search(r"-\d+\.\d+\.\d+$", folder.name)
+        assert (folder / "LICENSE").is_file()
+
+
+def test_the_catalogues_have_the_same_strings() -> None:
+    catalogues = {language: load_catalogue(language) for language in LANGUAGES}
+    english = catalogues["en"]
+    for language, catalogue in catalogues.items():
+        assert all(text.strip() for text in catalogue.values())
+        # A singular is a matter of the language; everything else must be there.
+        keys = {key for key in catalogue if not key.endswith(".one")}
+        assert keys == {key for key in english if not key.endswith(".one")}, language
+        for key in keys:
+            names = set(re.findall(r"\{\w+\}", catalogue[key]))
+            assert names == set(re.findall(r"\{\w+\}", english[key])), f"{language}: {key}"
+
+
+def test_every_string_that_is_used_exists_and_is_used() -> None:
+    keys = {key.removesuffix(".one") for key in load_catalogue("en")}
+    template = TEMPLATE.read_text("utf-8")
+    scripts = "\n".join(path.read_text("utf-8") for path in OWN_SCRIPTS)
+    used = set(re.findall(r"""\bt\(["']([\w.]+)["']\)""", template))
+    used |= set(re.findall(r'data-t(?:-[\w-]+)?="([\w.]+)"', template))
+    used |= {
+        text for text in re.findall(r'"([\w.]+)"', scripts) if text in keys or _is_key(text, keys)
+    }
+    # Keys that a script puts together, such as `error.${code}`.
+    for prefix in re.findall(r"`(\w+\.)\$\{\w+\}`", scripts):
+        used |= {key for key in keys if key.startswith(prefix)}
+    assert used - keys == set()
+    assert keys - used == set()
+
+
+def _is_key(text: str, keys: set[str]) -> bool:
+    head, dot, tail = text.partition(".")
+    return bool(dot and tail) and any(key.startswith(f"{head}.") for key in keys)
+
+
+def test_every_error_code_of_the_protocol_has_its_words() -> None:
+    codes = (
+        "bad_request unauthorized forbidden not_found conversation_busy rate_limited queue_full "
+        "prompt_too_long model_unavailable resume_gone shutting_down internal"
+    )
+    catalogue = load_catalogue("zh")
+    assert [code for code in codes.split() if f"error.{code}" not in catalogue] == []
+
+
+def test_the_catalogues_are_plain_json() -> None:
+    for language in LANGUAGES:
+        text = (STATIC / "js" / "i18n" / f"{language}.json").read_text("utf-8")
+        pairs = json.loads(text, object_pairs_hook=list)
+        assert len(pairs) == len(dict(pairs)), "a key stands twice"

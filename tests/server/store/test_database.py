@@ -1,0 +1,170 @@
+"""Migrations, pragmas, and writers that never meet "database is locked"."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, func, select, text
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from server.store.database import Database, sqlite_url
+from server.store.schema import Course, Material, Table, User
+
+pytestmark = pytest.mark.anyio
+
+
+def _differences(connection: Connection) -> list[object]:
+    def is_ours(_object: object, name: str | None, *_rest: object) -> bool:
+        return not (name or "").startswith("passage_fts")
+
+    context = MigrationContext.configure(connection, opts={"include_object": is_ours})
+    return list(compare_metadata(context, Table.metadata))
+
+
+async def test_migrations_make_exactly_the_schema(database: Database) -> None:
+    async with database.transaction() as session:
+        connection = await session.connection()
+        assert await connection.run_sync(_differences) == []
+
+
+async def test_opening_again_keeps_what_is_there(database: Database, database_path: Path) -> None:
+    async with database.transaction() as session:
+        session.add(User(id="u1"))
+    again = Database(sqlite_url(database_path))
+    await again.open()
+    async with again.session() as session:
+        assert await session.scalar(select(User.id)) == "u1"
+    await again.close()
+
+
+async def test_sqlite_is_durable_and_readers_do_not_wait(database: Database) -> None:
+    async with database.session() as session:
+        pragmas = {
+            name: await session.scalar(text(f"PRAGMA {name}"))
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "busy_timeout": 30_000,
+    }
+
+
+async def test_a_reading_session_refuses_to_write(database: Database) -> None:
+    with pytest.raises(OperationalError, match="readonly"):
+        async with database.session() as session:
+            await session.execute(text("DELETE FROM user"))
+
+
+async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> None:
+    async def fail() -> None:
+        async with database.transaction() as session:
+            session.add(User(id="u1"))
+            await session.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    async with database.session() as session:
+        assert await session.scalar(select(func.count()).select_from(User)) == 0
+
+
+async def test_a_cancelled_writer_lets_the_next_one_in(database: Database) -> None:
+    """The only writing connection must come back whole, whoever gave it up."""
+    is_inside = asyncio.Event()
+
+    async def write() -> None:
+        async with database.transaction() as session:
+            session.add(User(id="lost"))
+            await session.flush()
+            is_inside.set()
+            await asyncio.Event().wait()
+
+    writer = asyncio.create_task(write())
+    await is_inside.wait()
+    writer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+    async with asyncio.timeout(5):
+        async with database.transaction() as session:
+            session.add(User(id="kept"))
+    async with database.session() as session:
+        assert (await session.scalars(select(User.id))).all() == ["kept"]
+
+
+async def test_foreign_keys_hold(database: Database) -> None:
+    with pytest.raises(IntegrityError):
+        async with database.transaction() as session:
+            session.add(Material(course_id="nowhere", name="a", title="a", sha256="", text=""))
+
+
+async def test_nul_and_lone_surrogates_do_not_reach_the_database(database: Database) -> None:
+    async with database.transaction() as session:
+        session.add(Course(slug="c", title="保持\x00公平 \ud800!"))
+    async with database.session() as session:
+        title = await session.scalar(select(Course.title))
+    assert title is not None
+    assert title.startswith("保持公平 ")
+    assert title.endswith("!")
+    assert "\ud800" not in title
+
+
+async def test_times_come_back_with_their_zone(database: Database) -> None:
+    async with database.transaction() as session:
+        user = User(id="u1")
+        session.add(user)
+    async with database.session() as session:
+        stored = await session.get_one(User, "u1")
+    assert stored.created_at == user.created_at
+    assert stored.created_at.utcoffset() is not None
+
+
+async def test_parallel_writers_all_get_through(database: Database) -> None:
+    async def write(n: int) -> None:
+        async with database.transaction() as session:
+            count = await session.scalar(select(func.count()).select_from(User))
+            session.add(User(id=f"u{n}", role=f"saw {count}"))
+
+    await asyncio.gather(*(write(n) for n in range(100)))
+    async with database.session() as session:
+        roles = (await session.scalars(select(User.role))).all()
+    assert sorted(roles) == sorted(f"saw {n}" for n in range(100))
+
+
+async def test_another_process_with_the_write_lock_is_waited_for(
+    database: Database, database_path: Path
+) -> None:
+    """The loop keeps running meanwhile, and so do readers."""
+    other = sqlite3.connect(database_path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def write() -> None:
+        async with database.transaction() as session:
+            session.add(User(id="u1"))
+
+    started = time.monotonic()
+    writer = asyncio.create_task(write())
+    async with database.session() as session:
+        assert await session.scalar(select(func.count()).select_from(User)) == 0
+    worst_lag = 0.0
+    while time.monotonic() - started < 0.5:
+        before = time.monotonic()
+        await asyncio.sleep(0.01)
+        worst_lag = max(worst_lag, time.monotonic() - before)
+    assert not writer.done()
+    other.execute("COMMIT")
+    other.close()
+    await writer
+    assert worst_lag < 0.2
+
+
+async def test_memory_databases_are_refused() -> None:
+    with pytest.raises(ValueError, match="file"):
+        Database("sqlite://")
