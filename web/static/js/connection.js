@@ -1,0 +1,123 @@
+// The WebSocket: one per page, reopened with growing pauses, messages kept until it is welcome.
+
+const FIRST_PAUSE_MS = 400;
+const LONGEST_PAUSE_MS = 15_000;
+const PING_MS = 20_000;
+const SILENCE_MS = 45_000;
+
+/**
+ * Events: "welcome" (detail: the message), "message" (detail: any other message), "state"
+ * (detail: "connecting", "open" or "waiting"). What is sent before the welcome is dropped:
+ * whoever needs it delivered sends it again on "welcome" (see outbox.js, runs.js).
+ */
+export class Connection extends EventTarget {
+  #socket = null;
+  #failures = 0;
+  #timer = null;
+  #heartbeat = null;
+  #lastHeard = 0;
+  state = "connecting";
+  /** When the pause before the next attempt ends (ms, performance.now), or null. */
+  retryAt = null;
+
+  constructor(url) {
+    super();
+    this.url = url;
+    window.addEventListener("online", () => this.retryNow());
+    document.addEventListener("visibilitychange", () => {
+      if (document.visibilityState === "visible") this.#check();
+    });
+    window.addEventListener("pageshow", () => this.#check());
+  }
+
+  get isOpen() {
+    return this.state === "open";
+  }
+
+  open() {
+    clearTimeout(this.#timer);
+    this.#timer = null;
+    this.retryAt = null;
+    this.#setState("connecting");
+    const socket = new WebSocket(this.url, ["lectern.v1"]);
+    this.#socket = socket;
+    socket.addEventListener("open", () => {
+      socket.send(JSON.stringify({ type: "hello", locale: document.documentElement.lang }));
+    });
+    socket.addEventListener("message", (event) => {
+      if (socket === this.#socket) this.#receive(event.data);
+    });
+    socket.addEventListener("close", (event) => {
+      if (socket === this.#socket) this.#lost(event.code);
+    });
+  }
+
+  /** Sends if the connection is open; returns whether it was. */
+  send(message) {
+    if (!this.isOpen) return false;
+    this.#socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  retryNow() {
+    if (this.state === "waiting") this.open();
+  }
+
+  #receive(data) {
+    this.#lastHeard = performance.now();
+    let message;
+    try {
+      message = JSON.parse(data);
+    } catch {
+      return;
+    }
+    if (message.type === "welcome") {
+      this.#failures = 0;
+      this.#setState("open");
+      clearInterval(this.#heartbeat);
+      this.#heartbeat = setInterval(() => this.#check(true), PING_MS);
+      this.dispatchEvent(new CustomEvent("welcome", { detail: message }));
+    } else if (message.type !== "pong") {
+      this.dispatchEvent(new CustomEvent("message", { detail: message }));
+    }
+  }
+
+  /** After sleep, a socket may look open and be dead: no word for too long means a new one. */
+  #check(ping = false) {
+    if (this.state === "waiting") {
+      this.retryNow();
+    } else if (this.isOpen) {
+      if (performance.now() - this.#lastHeard > SILENCE_MS) {
+        const dead = this.#socket;
+        this.#lost(1006);
+        dead.close();
+      } else if (ping || document.visibilityState === "visible") {
+        this.#socket.send(JSON.stringify({ type: "ping" }));
+      }
+    }
+  }
+
+  #lost(code) {
+    clearInterval(this.#heartbeat);
+    this.#socket = null;
+    this.#failures += 1;
+    const ceiling = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#failures - 1));
+    // Half of the pause is random, so that a class does not come back in one instant.
+    const pause = ceiling / 2 + (Math.random() * ceiling) / 2;
+    this.closeCode = code;
+    this.retryAt = performance.now() + pause;
+    this.#timer = setTimeout(() => this.open(), pause);
+    this.#setState("waiting");
+  }
+
+  #setState(state) {
+    if (state === this.state) return;
+    this.state = state;
+    this.dispatchEvent(new CustomEvent("state", { detail: state }));
+  }
+}
+
+/** The page's own WebSocket address. */
+export function socketUrl() {
+  return `${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/ws/v1`;
+}

@@ -1,0 +1,60 @@
+// Builds DOM elements. Text always goes in as text nodes; nothing here parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * element("button", {class: "send", type: "button", onclick: submit, "aria-label": name}, child…)
+ * Keys that start with "on" are listeners, a value of true is an empty attribute, false and null
+ * leave the attribute out.
+ */
+export function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "data") Object.assign(node.dataset, value);
+    else node.setAttribute(key, value === true ? "" : String(value));
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const PATHS = {
+  plus: "M12 5v14M5 12h14",
+  menu: "M4 7h16M4 12h16M4 17h10",
+  close: "M6 6l12 12M18 6L6 18",
+  send: "M12 19V5M6 11l6-6 6 6",
+  stop: "M7 7h10v10H7z",
+  down: "M12 5v14M6 13l6 6 6-6",
+  chevron: "M9 6l6 6-6 6",
+  copy: "M9 9h10v11H9zM15 9V5H5v10h4",
+  check: "M5 12.5l4.5 4.5L19 7.5",
+  book: "M5 5.5C7 4.3 9.5 4.3 12 6c2.500-1.700 5-1.700 7-.5V19c-2-1.200-4.500-1.200-7 .5-2.500-1.700-5-1.700-7-.5zM12 6v13.500",
+  sun: "M12 8a4 4 0 100 8 4 4 0 000-8zM12 3v2M12 19v2M3 12h2M19 12h2M5.600 5.600l1.400 1.400M17 17l1.400 1.400M18.400 5.600L17 7M7 17l-1.400 1.400",
+  moon: "M19.500 14.500A8 8 0 019.500 4.500a8 8 0 1010 10z",
+  auto: "M12 4a8 8 0 100 16zM12 4a8 8 0 010 16",
+  retry: "M19 12a7 7 0 11-2.100-5M19 4v4h-4",
+  search: "M11 5a6 6 0 100 12 6 6 0 000-12zM15.500 15.500L20 20",
+  cut: "M4 7h16M4 12h16M4 17h5M13 17h.100M17 17h.100",
+  alert: "M12 4.500l8.500 15h-17zM12 10v4.500M12 17v.200",
+  info: "M12 4a8 8 0 100 16 8 8 0 000-16zM12 11v5M12 8v.200",
+  external: "M9 6H6v12h12v-3M13 5h6v6M19 5l-8 8",
+};
+
+/** A line icon, hidden from assistive technology (the button around it has the name). */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("class", `icon icon-${name}`);
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", PATHS[name]);
+  svg.append(path);
+  return svg;
+}
+
+/** Replaces the children of `node`, leaving out null. */
+export function fill(node, ...children) {
+  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}

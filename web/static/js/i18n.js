@@ -1,0 +1,75 @@
+// The page's language: one catalogue per language, read at start and on a switch.
+
+const LANGUAGES = { en: "en", zh: "zh-CN" };
+const COOKIE = "lectern_lang";
+
+let current = "en";
+let catalogue = {};
+const listeners = new Set();
+
+/** Loads the language that the page was rendered in. */
+export async function startLanguage() {
+  await load(document.documentElement.dataset.language === "zh" ? "zh" : "en");
+}
+
+/** "en" or "zh". */
+export function language() {
+  return current;
+}
+
+/** The value of a `lang` attribute for the page's language. */
+export function languageTag() {
+  return LANGUAGES[current];
+}
+
+/** The string of `key`, with {name} replaced from `values`. A missing key shows as itself. */
+export function t(key, values = {}) {
+  const text = catalogue[key] ?? key;
+  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+/** t() with the form for `count`: `key.one` where the language has it and count is 1. */
+export function plural(key, count, values = {}) {
+  const form = count === 1 && `${key}.one` in catalogue ? `${key}.one` : key;
+  return t(form, { count: number(count), ...values });
+}
+
+export function number(value, digits = 0) {
+  return new Intl.NumberFormat(languageTag(), { maximumFractionDigits: digits }).format(value);
+}
+
+/** Seconds or milliseconds, as short as is honest. */
+export function duration(ms) {
+  return ms < 1000 ? t("unit.ms", { n: number(ms) }) : t("unit.s", { n: number(ms / 1000, 1) });
+}
+
+/** Calls `listener` after each switch of language. */
+export function onLanguageChange(listener) {
+  listeners.add(listener);
+}
+
+export async function setLanguage(name) {
+  await load(name);
+  document.cookie = `${COOKIE}=${name}; path=/; max-age=31536000; samesite=lax`;
+  document.documentElement.lang = LANGUAGES[name];
+  document.documentElement.dataset.language = name;
+  translateShell();
+  for (const listener of listeners) listener();
+}
+
+/** Elements of the template name their string in data-t, attributes in data-t-<attribute>. */
+function translateShell() {
+  for (const node of document.querySelectorAll("[data-t]")) node.textContent = t(node.dataset.t);
+  for (const attribute of ["aria-label", "placeholder", "title"]) {
+    for (const node of document.querySelectorAll(`[data-t-${attribute}]`)) {
+      node.setAttribute(attribute, t(node.getAttribute(`data-t-${attribute}`)));
+    }
+  }
+}
+
+async function load(name) {
+  const response = await fetch(new URL(`./i18n/${name}.json`, import.meta.url));
+  if (!response.ok) throw new Error(`catalogue ${name}: ${response.status}`);
+  catalogue = await response.json();
+  current = name;
+}

@@ -1,0 +1,189 @@
+// Puts the page together.
+
+import { api } from "./api.js";
+import { Chat } from "./chat.js";
+import { Composer } from "./composer.js";
+import { Connection, socketUrl } from "./connection.js";
+import { element, fill, icon } from "./elements.js";
+import { language, onLanguageChange, setLanguage, startLanguage, t } from "./i18n.js";
+import { ConnectionBar, ModelNote } from "./model-note.js";
+import { Outbox } from "./outbox.js";
+import { keep, kept, nextTheme, theme } from "./preferences.js";
+import { Runs } from "./runs.js";
+import { Scrolling } from "./scrolling.js";
+import { Sidebar, courseTitle } from "./sidebar.js";
+import { SourcePanel } from "./source-panel.js";
+import { Status } from "./status.js";
+import { Transcript } from "./transcript.js";
+import { showWelcome } from "./welcome.js";
+
+const COURSE = "lectern.course";
+const find = (selector) => document.querySelector(selector);
+
+await startLanguage();
+
+const connection = new Connection(socketUrl());
+const runs = new Runs(connection);
+const chat = new Chat(connection, new Outbox(connection), runs);
+const composer = new Composer(find("#composer"));
+const scrolling = new Scrolling(find("#scroll"), find("#newest"));
+const panel = new SourcePanel(find("#source-panel"));
+const status = new Status(find("#status"));
+const modelNote = new ModelNote(find("#model-note"));
+const connectionBar = new ConnectionBar(find("#connection"), connection);
+const sidebar = new Sidebar({ root: find("#sidebar"), backdrop: find("#backdrop"), opener: find("#menu") });
+const transcript = new Transcript(find("#messages"), scrolling, {
+  continueAnswer: (answer) => chat.continueAnswer(answer),
+  retry: (answer) => chat.retry(answer),
+  newConversation: () => startNew(),
+  openSource: (passage) => panel.open(passage),
+});
+
+let courses = [];
+
+function course() {
+  return courses.find(({ id }) => id === chat.conversation.course) ?? null;
+}
+
+function showFrame() {
+  const isEmpty = chat.conversation.messages.length === 0;
+  document.body.classList.toggle("is-empty", isEmpty);
+  find("#welcome").hidden = !isEmpty;
+  if (isEmpty) showWelcome(find("#welcome"), course(), (text) => chat.ask(text));
+  const shown = course();
+  find("#course-title").textContent = shown ? courseTitle(shown) : "";
+  document.title = shown ? `${courseTitle(shown)} · Lectern` : "Lectern";
+}
+
+function startNew({ push = true } = {}) {
+  const id = chat.conversation.course ?? kept("localStorage", COURSE) ?? courses[0]?.id ?? null;
+  if (push) history.pushState({}, "", "/");
+  chat.startNew(courses.some((known) => known.id === id) ? id : (courses[0]?.id ?? null));
+  composer.focus();
+}
+
+async function open(id, { push = true } = {}) {
+  try {
+    await chat.open(id);
+    if (push) history.pushState({}, "", `/c/${encodeURIComponent(id)}`);
+  } catch (error) {
+    if (error.status === 404) {
+      history.replaceState({}, "", "/");
+      startNew({ push: false });
+      status.say(t("conversation.missing"));
+      showProblem(t("conversation.missing"));
+    } else {
+      showProblem(t("conversation.unreachable"), () => open(id, { push }));
+    }
+  }
+}
+
+function showProblem(text, retry = null) {
+  const button = retry && element("button", { type: "button", class: "link-button" }, t("action.retry"));
+  const bar = find("#problem");
+  button?.addEventListener("click", () => {
+    bar.hidden = true;
+    retry();
+  });
+  fill(bar, icon("alert"), element("span", {}, text), button);
+  bar.hidden = false;
+}
+
+function showThemeButton() {
+  const name = { "": "auto", light: "sun", dark: "moon" }[theme()];
+  const button = find("#theme");
+  fill(button, icon(name));
+  button.title = t(`theme.${name}`);
+  button.setAttribute("aria-label", t(`theme.${name}`));
+}
+
+chat.addEventListener("show", () => {
+  find("#problem").hidden = true;
+  transcript.show(chat.conversation.messages);
+  composer.useDraft(chat.conversation.id);
+  sidebar.current = chat.conversation.id;
+  status.watch(chat.conversation.runningAnswer);
+  if (chat.conversation.course) {
+    sidebar.showCourses(courses, chat.conversation.course);
+    keep("localStorage", COURSE, chat.conversation.course);
+  }
+  showFrame();
+});
+chat.addEventListener("append", (event) => {
+  transcript.append(...event.detail);
+  showFrame();
+});
+chat.addEventListener("running", () => {
+  const running = chat.conversation.runningAnswer;
+  composer.isRunning = running !== null;
+  composer.isStopping = running?.isStopping ?? false;
+  if (running !== null) status.watch(running);
+});
+chat.addEventListener("accepted", ({ detail }) => {
+  if (detail.isNew) {
+    history.pushState({}, "", `/c/${encodeURIComponent(detail.conversation)}`);
+    const written = composer.text;
+    composer.text = "";
+    composer.useDraft(detail.conversation);
+    composer.text = written;
+  }
+  sidebar.current = detail.conversation;
+  sidebar.reload(chat.conversation.course);
+});
+chat.addEventListener("ended", () => sidebar.reload(chat.conversation.course));
+
+composer.addEventListener("ask", (event) => chat.ask(event.detail));
+composer.addEventListener("stop", () => chat.stop());
+
+sidebar.addEventListener("new", () => startNew());
+sidebar.addEventListener("open", (event) => open(event.detail));
+sidebar.addEventListener("course", (event) => {
+  history.pushState({}, "", "/");
+  chat.startNew(event.detail);
+  sidebar.reload(event.detail);
+});
+
+connection.addEventListener("welcome", (event) => {
+  modelNote.model = event.detail.model ?? null;
+});
+window.addEventListener("popstate", () => {
+  const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
+  if (id) open(decodeURIComponent(id), { push: false });
+  else startNew({ push: false });
+});
+
+find("#theme").addEventListener("click", () => {
+  nextTheme();
+  showThemeButton();
+});
+find("#language").addEventListener("click", () => setLanguage(language() === "zh" ? "en" : "zh"));
+onLanguageChange(() => {
+  transcript.refresh();
+  sidebar.refresh();
+  modelNote.refresh();
+  connectionBar.refresh();
+  showFrame();
+  showThemeButton();
+});
+
+showThemeButton();
+modelNote.refresh();
+
+async function start() {
+  try {
+    courses = await api.courses();
+  } catch {
+    showProblem(t("courses.unreachable"), start);
+    return;
+  }
+  const { conversation } = document.body.dataset;
+  if (conversation) await open(conversation, { push: false });
+  else startNew({ push: false });
+  sidebar.showCourses(courses, chat.conversation.course);
+  if (chat.conversation.course) sidebar.reload(chat.conversation.course);
+  // After the conversation is known, so that the welcome finds what it should follow.
+  connection.open();
+}
+
+await start();
+document.documentElement.classList.add("is-ready");

@@ -1,0 +1,130 @@
+// Markdown to DOM. Raw HTML stays text, images are never loaded, and what markdown-it makes passes
+// DOMPurify with a short list of elements before it becomes part of the page.
+
+import MarkdownIt from "../vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
+import DOMPurify from "../vendor/dompurify-3.5.0/purify.es.mjs";
+import { mathRules } from "./math.js";
+import { SEAM } from "./seams.js";
+
+const PLAIN_ATTRIBUTES = [
+  "title", "start", "rel", "target", "tabindex", "data-tex", "data-display", "data-language",
+  "data-closed",
+];
+const SANITIZE = {
+  ALLOWED_TAGS: [
+    "p", "h1", "h2", "h3", "h4", "h5", "h6", "em", "strong", "s", "code", "pre", "ul", "ol", "li",
+    "table", "thead", "tbody", "tr", "th", "td", "a", "blockquote", "hr", "br", "span", "div",
+  ],
+  ALLOWED_ATTR: ["href", "class", ...PLAIN_ATTRIBUTES],
+  // Their values are no addresses, and need not look like one.
+  ADD_URI_SAFE_ATTR: PLAIN_ATTRIBUTES,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  RETURN_DOM_FRAGMENT: true,
+};
+const HIGHLIGHTED = {
+  ALLOWED_TAGS: ["span"],
+  ALLOWED_ATTR: ["class"],
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
+
+const md = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false });
+md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+md.use(mathRules);
+
+const normalizeLink = md.normalizeLink.bind(md);
+md.normalizeLink = (url) => normalizeLink(url.replaceAll(SEAM, ""));
+md.validateLink = (url) => /^(?:https?:|mailto:)/i.test(url.trim());
+
+const { escapeHtml } = md.utils;
+
+md.renderer.rules.link_open = (tokens, index, options, env, self) => {
+  tokens[index].attrSet("rel", "noopener noreferrer nofollow");
+  tokens[index].attrSet("target", "_blank");
+  return self.renderToken(tokens, index, options);
+};
+// An image address would tell a stranger who reads the answer: it becomes a link.
+md.renderer.rules.image = (tokens, index) => {
+  const token = tokens[index];
+  const url = token.attrGet("src") ?? "";
+  const label = escapeHtml(token.content || url);
+  if (!md.validateLink(url)) return label;
+  return `<a href="${escapeHtml(url)}" rel="noopener noreferrer nofollow" target="_blank">${label}</a>`;
+};
+// The page's own headings end with the question and the answer; those of a text come below them.
+md.renderer.rules.heading_open = (tokens, index) => {
+  const level = Number(tokens[index].tag[1]);
+  return `<h${Math.min(level + 2, 6)} class="heading-${level}">`;
+};
+md.renderer.rules.heading_close = (tokens, index) => `</h${Math.min(Number(tokens[index].tag[1]) + 2, 6)}>`;
+md.renderer.rules.fence = (tokens, index, options, env) => {
+  const token = tokens[index];
+  const name = md.utils.unescapeAll(token.info).trim().split(/\s+/)[0].replaceAll(SEAM, "");
+  return codeHtml(token.content, name, isClosed(token, env.lines));
+};
+md.renderer.rules.code_block = (tokens, index) => codeHtml(tokens[index].content, "", true);
+md.renderer.rules.table_open = () => '<div class="table-scroll" tabindex="0"><table>';
+md.renderer.rules.table_close = () => "</table></div>";
+// markdown-it writes the alignment of a column as a style attribute, which the page's policy bars.
+for (const rule of ["th_open", "td_open"]) {
+  md.renderer.rules[rule] = (tokens, index) => {
+    const align = /text-align:\s*(left|center|right)/.exec(tokens[index].attrGet("style") ?? "");
+    return `<${tokens[index].tag}${align ? ` class="align-${align[1]}"` : ""}>`;
+  };
+}
+
+function codeHtml(content, language, closed) {
+  return (
+    `<div class="code" data-language="${escapeHtml(language)}" data-closed="${closed}">` +
+    `<pre><code>${escapeHtml(content)}</code></pre></div>`
+  );
+}
+
+/** Whether a fence has its closing line (else it runs to the end of the text so far). */
+function isClosed(token, lines) {
+  const last = lines[token.map[1] - 1] ?? "";
+  if (token.map[1] - token.map[0] < 2) return false;
+  const bare = last.replace(/^[\s>]*/, "").trimEnd();
+  return bare.length >= token.markup.length && bare === token.markup[0].repeat(bare.length);
+}
+
+/**
+ * The top-level blocks of a text: [{start, firstLineEnds, tokens, env}], `start` the offset in
+ * `text` where the block begins, `firstLineEnds` whether its first line is complete.
+ */
+export function parseBlocks(text) {
+  const env = { lines: text.split("\n") };
+  const offsets = [0];
+  for (const line of env.lines) offsets.push(offsets.at(-1) + line.length + 1);
+  const blocks = [];
+  let depth = 0;
+  for (const token of md.parse(text, env)) {
+    if (depth === 0) {
+      const line = token.map?.[0] ?? 0;
+      blocks.push({
+        start: offsets[line],
+        firstLineEnds: line < env.lines.length - 1,
+        isOpenFence: token.type === "fence" && !isClosed(token, env.lines),
+        tokens: [],
+        env,
+      });
+    }
+    blocks.at(-1).tokens.push(token);
+    depth += token.nesting;
+  }
+  return blocks;
+}
+
+/** DOM of blocks from parseBlocks, safe to put into the page. */
+export function renderBlocks(blocks) {
+  const html = blocks.map(({ tokens, env }) => md.renderer.render(tokens, md.options, env)).join("");
+  return DOMPurify.sanitize(html, SANITIZE);
+}
+
+/** DOM of a highlighter's HTML: spans with classes and nothing else. */
+export function sanitizeHighlighted(html) {
+  return DOMPurify.sanitize(html, HIGHLIGHTED);
+}

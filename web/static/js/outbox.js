@@ -1,0 +1,51 @@
+// Questions on their way: kept until the server accepts or refuses them, sent again after a lost
+// connection or a reload. The id makes a repeated question the same question.
+
+import { keep, kept } from "./preferences.js";
+
+const KEY = "lectern.outbox";
+
+export class Outbox {
+  #connection;
+  #messages = new Map();
+
+  constructor(connection) {
+    this.#connection = connection;
+    for (const message of JSON.parse(kept("sessionStorage", KEY) ?? "[]")) {
+      this.#messages.set(message.id, message);
+    }
+    connection.addEventListener("welcome", () => {
+      for (const message of this.#messages.values()) connection.send(message);
+    });
+  }
+
+  /** What waits, oldest first. */
+  get messages() {
+    return [...this.#messages.values()];
+  }
+
+  get(id) {
+    return this.#messages.get(id);
+  }
+
+  send(message) {
+    this.#messages.set(message.id, message);
+    this.#save();
+    this.#connection.send(message);
+  }
+
+  /** The server has answered for this id. */
+  settle(id) {
+    if (this.#messages.delete(id)) this.#save();
+  }
+
+  #save() {
+    keep("sessionStorage", KEY, this.#messages.size ? JSON.stringify(this.messages) : null);
+  }
+}
+
+/** An idempotency key. (crypto.randomUUID needs a secure context; a classroom may have plain http.) */
+export function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

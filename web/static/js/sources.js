@@ -1,0 +1,76 @@
+// Sources under an answer: numbered cards, and what was found but left out.
+
+import { element, icon } from "./elements.js";
+import { number, t } from "./i18n.js";
+
+/** More cards than this are folded. */
+const MOST_CARDS = 4;
+
+/** The passages that the model read, by number: what a citation may point to. */
+export function citable(answer) {
+  const passages = answer.passages.filter((passage) => passage.used || answer.notFound);
+  return new Map(passages.map((passage) => [passage.n, passage]));
+}
+
+/** The section below an answer, or null without passages. `open(passage)` shows the material. */
+export function sourcesSection(answer, open) {
+  const used = answer.passages.filter((passage) => passage.used);
+  const left = answer.passages.filter((passage) => !passage.used);
+  if (answer.notFound) {
+    return left.length + used.length === 0 ? null : section(t("sources.nearest"), [...used, ...left], null, open);
+  }
+  if (used.length + left.length === 0) return null;
+  const total = Math.max(answer.passages.length, used.length + (answer.passagesDropped ?? 0));
+  const omitted = total > used.length ? leftOut(used.length, total, left, open) : null;
+  return section(t("sources.title"), used, omitted, open);
+}
+
+function section(title, passages, omitted, open) {
+  // Folding one card away would save nothing.
+  const shown = passages.length > MOST_CARDS + 1 ? MOST_CARDS : passages.length;
+  const more = passages.slice(shown);
+  return element(
+    "section",
+    { class: "sources", "aria-label": title },
+    element("h3", { class: "sources-title" }, title),
+    cards(passages.slice(0, shown), open),
+    more.length > 0 ? fold("more-sources", t("sources.more", { count: number(more.length) }), cards(more, open)) : null,
+    omitted,
+  );
+}
+
+function leftOut(used, total, passages, open) {
+  const text = t("sources.leftOut", { used: number(used), total: number(total) });
+  return fold("left-out", text, element("p", { class: "left-out-why" }, t("sources.leftOutWhy")), cards(passages, open));
+}
+
+function fold(name, text, ...children) {
+  return element("details", { class: `fold ${name}` }, element("summary", {}, icon("chevron"), text), children);
+}
+
+function cards(passages, open) {
+  return element("ol", { class: "source-cards" }, passages.map((passage) => element("li", {}, card(passage, open))));
+}
+
+function card(passage, open) {
+  const summary = element(
+    "summary",
+    {},
+    element("span", { class: "source-n", "aria-hidden": "true" }, String(passage.n)),
+    element(
+      "span",
+      { class: "source-names" },
+      element("span", { class: "source-title" }, passage.title),
+      element("span", { class: "source-locator" }, passage.locator),
+    ),
+    icon("chevron"),
+  );
+  const button = element("button", { class: "link-button", type: "button" }, icon("book"), t("source.open"));
+  button.addEventListener("click", () => open(passage));
+  return element(
+    "details",
+    { class: "source", data: { n: passage.n } },
+    summary,
+    element("div", { class: "source-body" }, element("p", { class: "source-text" }, passage.text), button),
+  );
+}
