@@ -1,0 +1,63 @@
+"""`ChatPage`: the page as its tests use it."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, Page
+
+QUESTION = "When are office hours?"
+
+
+class ChatPage:
+    """One open page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.question = page.locator("#question")
+        self.questions = page.locator(".question-text")
+        self.answers = page.locator(".answer")
+        self.status = page.locator("#status")
+
+    @property
+    def answer(self) -> Locator:
+        """The newest answer."""
+        return self.answers.last
+
+    @property
+    def text(self) -> str:
+        """The newest answer's text as it stands, blanks at the ends removed."""
+        return (self.answer.locator(".prose").text_content() or "").strip()
+
+    def ask(self, text: str = QUESTION) -> None:
+        """Writes a question and sends it by Enter."""
+        num_answers = self.answers.count()
+        self.question.fill(text)
+        self.question.press("Enter")
+        self.answers.nth(num_answers).wait_for()
+
+    def wait_text(self, num_chars: int) -> str:
+        """Waits until the newest answer has so many characters; its text then."""
+        self.page.wait_for_function(
+            """(n) => [...document.querySelectorAll('.answer .prose')].at(-1)
+                 ?.textContent.trim().length >= n""",
+            arg=num_chars,
+        )
+        return self.text
+
+    def wait_end(self, state: str = "finished") -> str:
+        """Waits until the newest answer has ended as `state`; its text then."""
+        self.page.wait_for_function(
+            """() => { const last = [...document.querySelectorAll('.answer')].at(-1);
+                 return last && last.dataset.state !== 'running'; }"""
+        )
+        assert self.answer.get_attribute("data-state") == state
+        return self.text
+
+    def is_wider_than_screen(self) -> bool:
+        """Whether the page could be scrolled sideways."""
+        return bool(
+            self.page.evaluate(
+                """() => document.documentElement.scrollWidth > innerWidth
+                  || document.querySelector('#scroll').scrollWidth
+                     > document.querySelector('#scroll').clientWidth"""
+            )
+        )

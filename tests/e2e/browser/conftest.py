@@ -1,0 +1,92 @@
+"""A browser and the scripted server for the page's tests.
+
+The fixtures end with this folder: playwright keeps an event loop running in the main thread while
+it lives, and the asynchronous tests elsewhere could not start theirs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="the extra e2e is not installed")
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.e2e.browser.chat_page import ChatPage
+from tests.support.server_process import ServerProcess
+
+CHROMIUM_OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+OpenChat = Callable[..., ChatPage]
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """An answer repeats the question, three characters in a token, 30 ms for each, 80 at most."""
+    folder = tmp_path_factory.mktemp("page")
+    # Nearly every question is found: the tests ask for much that no material has.
+    options = "--scripted --scripted-token-s 0.03 --default-max-tokens 80 --not-found-score 0.01"
+    module = "tests.e2e.browser.repeating_server"
+    with ServerProcess(folder, *options.split(), module=module) as process:
+        yield process
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("Chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
+    """Opens the page as a new person (`context`: as that one): options go to the browser
+    context. No page may report an error: a script that fails, or something that the policy bars."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def watch(page: Page) -> None:
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
+
+    def open_page(
+        path: str = "/",
+        *,
+        context: BrowserContext | None = None,
+        before: Callable[[Page], None] | None = None,
+        **options: object,
+    ) -> ChatPage:
+        if context is None:
+            context = browser.new_context(base_url=server.address, **options)  # type: ignore[arg-type]
+            contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        watch(page)
+        if before is not None:
+            before(page)
+        page.goto(path)
+        page.wait_for_selector("html.is-ready")
+        return ChatPage(page)
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []

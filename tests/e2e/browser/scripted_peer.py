@@ -1,0 +1,148 @@
+"""`ScriptedPeer`: stands in for the server's end of the page's WebSocket, so that a test says
+exactly which events come. The rest of the page (HTTP, sources, history) is the real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Page, WebSocketRoute
+
+Event = dict[str, Any]
+
+CONTEXT: Event = {
+    "type": "context",
+    "window": 4096,
+    "system": 100,
+    "passages": 900,
+    "history": 0,
+    "question": 20,
+    "reserved": 512,
+    "turns_kept": 0,
+    "turns_dropped": 0,
+    "passages_used": 2,
+    "passages_dropped": 1,
+}
+USAGE: Event = {
+    "prompt_tokens": 1020,
+    "completion_tokens": 7,
+    "total_tokens": 1027,
+    "prompt_tokens_details": {"cached_tokens": 256},
+}
+TIMING: Event = {"queue_ms": 1.0, "ttft_ms": 120.0, "total_ms": 900.0, "tokens_per_s": 40.0}
+
+
+def passage(n: int, *, used: bool = True) -> Event:
+    title = f"Material {n}"
+    return {
+        "n": n,
+        "id": f"p{n}",
+        "material": None,
+        "title": title,
+        "locator": f"Part {n}",
+        "text": f"Text of passage {n}.",
+        "score": 1.0,
+        "used": used,
+    }
+
+
+def opening(*passages: Event, not_found: bool = False, **context: Any) -> list[Event]:
+    """What comes before the text."""
+    retrieval = {
+        "type": "retrieval",
+        "passages": list(passages),
+        "dropped": sum(not one["used"] for one in passages),
+        "not_found": not_found,
+    }
+    start = {
+        "type": "start",
+        "model": "peer",
+        "prompt_tokens": 1020,
+        "cached_tokens": 256,
+        "max_tokens": 512,
+        "max_tokens_lowered": False,
+        "continued": False,
+    }
+    return [retrieval, {**CONTEXT, **context}, start]
+
+
+def deltas(text: str, num_chars: int = 3) -> list[Event]:
+    return [
+        {"type": "delta", "text": text[at : at + num_chars]}
+        for at in range(0, len(text), num_chars)
+    ]
+
+
+def finish(kind: str = "eos", *, can_continue: bool = False, **detail: Any) -> Event:
+    reasons = {"max_tokens": "length", "context_window": "length", "kv_capacity": "length"}
+    reasons |= dict.fromkeys(("cancelled", "deadline", "shutdown", "client_gone"), "abort")
+    return {
+        "type": "finish",
+        "finish_reason": reasons.get(kind, "stop"),
+        "finish_detail": {"type": kind, **detail},
+        "usage": USAGE,
+        "timing": TIMING,
+        "can_continue": can_continue,
+    }
+
+
+class ScriptedPeer:
+    """`open_chat(before=peer.attach_to)`; then each question is answered with the events that
+    `answer` was given, numbered from 1. What the page sends is kept in `received`."""
+
+    def __init__(self, *, is_fallback: bool = False) -> None:
+        self.received: list[Event] = []
+        self.num_asked = 0
+        self._is_fallback = is_fallback
+        self._route: WebSocketRoute | None = None
+        self._script: Callable[[int], list[Event]] = lambda _: []
+        self._refusal: Event | None = None
+        self._seq = 0
+
+    def attach_to(self, page: Page) -> None:
+        page.route_web_socket("**/ws/v1", self._connect)
+
+    def answer(self, events: list[Event]) -> None:
+        """The events of the next runs, after `accepted`."""
+        self._refusal = None
+        self._script = lambda _: events
+
+    def refuse(self, code: str, *, retryable: bool) -> None:
+        """The next questions are refused."""
+        self._refusal = {"type": "error", "code": code, "message": "", "retryable": retryable}
+
+    def send(self, *events: Event) -> None:
+        """More events of the run; one that has a `seq` keeps it."""
+        for event in events:
+            self._seq = event.get("seq", self._seq + 1)
+            self._tell({"run": f"r{self.num_asked}", "seq": self._seq, **event})
+
+    def _connect(self, route: WebSocketRoute) -> None:
+        self._route = route
+        route.on_message(self._receive)
+
+    def _receive(self, data: str | bytes) -> None:
+        message = json.loads(data)
+        self.received.append(message)
+        if message["type"] == "hello":
+            model = {"name": "peer", "is_fallback": self._is_fallback, "max_model_len": 4096}
+            self._tell({"type": "welcome", "session": "s", "model": model, "active_runs": []})
+        elif message["type"] == "ask" and self._refusal is not None:
+            self._tell({**self._refusal, "id": message["id"]})
+        elif message["type"] in ("ask", "regenerate"):
+            self.num_asked += 1
+            self._seq = 0
+            accepted = {
+                "type": "accepted",
+                "id": message["id"],
+                "conversation": "c1",
+                "message": f"a{self.num_asked}",
+                "user_message": f"q{self.num_asked}",
+                "parent": None,
+            }
+            self.send(accepted, *self._script(self.num_asked))
+
+    def _tell(self, message: Event) -> None:
+        assert self._route is not None
+        self._route.send(json.dumps(message))
