@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -51,6 +52,11 @@ def assemble_scripted(config: EngineConfig, script: Script) -> Assembly:
 
 def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> Assembly:
     """An engine around the model that `config` names. Imports torch. Raises ModelLoadError."""
+    # A step is some hundred small parallel regions. Where other programs share the cores, threads
+    # that spin at each region's end keep the one they wait for from running: measured, a step
+    # took four times as long. OpenMP reads this when torch loads it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
     import torch
 
     from engine.execution.model_runner import TorchModelRunner

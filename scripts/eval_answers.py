@@ -66,11 +66,13 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class ThresholdQuestion(msgspec.Struct, frozen=True):
-    """A question that is only searched for."""
+    """A question that is only searched for. `held_out`: written after the threshold and the
+    vocabulary were chosen, so that it tells how they do on questions they were not made for."""
 
     language: str
     question: str
     answerable: bool
+    held_out: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +194,21 @@ def report_retrieval(questions: Sequence[Question], further: Sequence[ThresholdQ
         num = sum(rank is not None and rank <= k for rank in ranks)
         print(f"recall@{k}: {num} of {len(ranks)}")
     scores = [max((p.score for p in r.passages[:3]), default=0.0) for r in found]
-    print(f"threshold: answerable called not found (of {sum(answerable)}), "
-          f"others called found (of {len(answerable) - sum(answerable)})")  # fmt: skip
-    for threshold in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6):
-        pairs = list(zip(scores, answerable, strict=True))
-        false_alarms = sum(a and s < threshold for s, a in pairs)
-        missed = sum(not a and s >= threshold for s, a in pairs)
-        mark = " ← default" if threshold == DEFAULT_NOT_FOUND_SCORE else ""
-        print(f"  {threshold}: {false_alarms}, {missed}{mark}")
+    held_out = [False] * len(questions) + [q.held_out for q in further]
+    for name, wanted in (("chosen with", False), ("held out", True)):
+        pairs = [
+            (score, has_answer)
+            for score, has_answer, out in zip(scores, answerable, held_out, strict=True)
+            if out == wanted
+        ]
+        num = sum(has_answer for _, has_answer in pairs)
+        print(f"{name}: threshold, answerable called not found (of {num}), "
+              f"others called found (of {len(pairs) - num})")  # fmt: skip
+        for threshold in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6):
+            false_alarms = sum(a and s < threshold for s, a in pairs)
+            missed = sum(not a and s >= threshold for s, a in pairs)
+            mark = " ← default" if threshold == DEFAULT_NOT_FOUND_SCORE else ""
+            print(f"  {threshold}: {false_alarms}, {missed}{mark}")
     for text, retrieved, has_answer in zip(asked, found, answerable, strict=True):
         if retrieved.is_found != has_answer:
             print("wrong decision:", text)

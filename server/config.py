@@ -151,7 +151,7 @@ class ServerConfig(BaseModel):
     default_max_tokens: int = Field(
         512, ge=1, le=1_000_000, description="Length limit of an answer on the page, in tokens."
     )
-    num_passages: int = Field(8, ge=0, le=100, description="Passages that a question looks up.")
+    num_passages: int = Field(3, ge=0, le=100, description="Passages that a question looks up.")
     not_found_score: float | None = Field(
         None,
         ge=0,

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from server.config import ServerConfig
 from server.lifespan import lifespan
+from server.service.ws_protocol import LingeringWebSocketProtocol
 
 _CLOSE_TIMEOUT_S = 3
 """For connections to close once every stream has ended."""
@@ -165,7 +166,7 @@ def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
-        ws="websockets-sansio",
+        ws=LingeringWebSocketProtocol,
         ws_max_size=config.max_message_bytes,
         # Deltas are small: compressing each would cost more than it saves.
         ws_per_message_deflate=False,

@@ -321,12 +321,14 @@ def _cut(block: _Block, room: int, measure: Measure) -> Iterator[str]:
 
 
 def _cut_hard(unit: str, room: int, measure: Measure) -> Iterator[str]:
-    """A sentence, row or item that is too long alone: halved, at a space where there is one."""
+    """A sentence, row or item that is too long alone: halved, at white space where there is any
+    in its middle half, and inside a word only otherwise."""
     if measure(unit) <= room or len(unit) < 16:
         yield unit
         return
     middle = len(unit) // 2
-    space = unit.rfind(" ", len(unit) // 4, middle + 1)
-    middle = space + 1 if space >= 0 else middle
+    spaces = (match.end() for match in regex.finditer(r"\s", unit))
+    near = [end for end in spaces if abs(end - middle) <= len(unit) // 4]
+    middle = min(near, key=lambda end: abs(end - middle), default=middle)
     yield from _cut_hard(unit[:middle], room, measure)
     yield from _cut_hard(unit[middle:], room, measure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -28,13 +28,11 @@ from server.service.messages import ChatMessage
 from server.service.metrics import Metrics
 from server.service.options import GenerationOptions
 from server.service.prompt import Prompt, PromptBuilder
-from server.service.relay import Relay
+from server.service.relay import OnOutput, Relay
 from server.service.runs import Run
 from server.service.usage import timing_json, usage_json
 
 ENGINE_FAILED = "The engine failed while answering."
-
-OnOutput = Callable[[str, tuple[int, ...]], None]
 
 __all__ = ["Completion", "Generation", "GenerationOptions", "Prompt"]
 

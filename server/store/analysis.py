@@ -33,6 +33,8 @@ _HAN = r"\p{Han}\p{Hiragana}\p{Katakana}"
 _RUN = regex.compile(
     rf"(?P<han>[{_HAN}]+)|(?P<word>[[\p{{L}}\p{{N}}\p{{M}}]--[{_HAN}{KEY_MARK}]]+)", regex.V1
 )
+# After a word in lower case, so that neither a first word nor a title in capitals is a name.
+_NAME = regex.compile(r"(?<=\b\p{Ll}+ )\p{Lu}\p{Ll}+(?: \p{Lu}\p{Ll}+)+")
 _HAN_DIGITS = "零一二三四五六七八九"
 _MAX_RANGE = 20
 
@@ -79,14 +81,13 @@ def index_words(text: str) -> list[str]:
 
 def query_units(question: str) -> list[QueryUnit]:
     """What `question` asks for, each unit once. Empty when it has no content words."""
-    folded = fold(question)
     units: dict[tuple[str, ...], QueryUnit] = {}
-    for unit in _units(folded):
+    for unit in _units(fold(question), _names(question)):
         units.setdefault(unit.words, unit)
     return list(units.values())
 
 
-def _units(folded: str) -> Iterator[QueryUnit]:
+def _units(folded: str, names: list[range]) -> Iterator[QueryUnit]:
     # Numbers first: "lab 4" asks for Lab 4, not for labs in general.
     numbered = list(_numbered(folded))
     yield from (QueryUnit((key,), weight=1.5, is_number=True) for key, _, _ in numbered)
@@ -95,11 +96,30 @@ def _units(folded: str) -> Iterator[QueryUnit]:
     for key, start, end in concepts:
         yield QueryUnit((key,), extra=tuple(_plain_words(folded[start:end])))
     folded = _blank(folded, [(start, end) for _, start, end in concepts])
-    for match in _RUN.finditer(_STOP_PHRASE.sub(" ", folded)):
+    named: dict[range, list[str]] = {}
+    for match in _RUN.finditer(_STOP_PHRASE.sub(_spaces, folded)):
         if match["han"]:
             yield from _han_units(match["han"])
         elif match["word"] not in STOP_WORDS:
-            yield QueryUnit((_stem(match["word"]),))
+            name = next((span for span in names if match.start() in span), None)
+            if name is None:
+                yield QueryUnit((_stem(match["word"]),))
+            else:
+                named.setdefault(name, []).append(_stem(match["word"]))
+    yield from (QueryUnit(tuple(words)) for words in named.values())
+
+
+def _names(question: str) -> list[range]:
+    """Where the folded question has a name of several words ("the Kestrel Building"). A name is
+    one thing: its words together must not outweigh what is asked about it."""
+    written = unicodedata.normalize("NFKC", question)
+    if len(fold(question)) != len(written):
+        return []  # places differ, as with some ligatures
+    return [range(*match.span()) for match in _NAME.finditer(written)]
+
+
+def _spaces(match: regex.Match[str]) -> str:
+    return " " * len(match[0])
 
 
 def _han_units(run: str) -> Iterator[QueryUnit]:

@@ -16,11 +16,11 @@ TOKEN_CHARS = 3
 
 
 def repeat_question(prompt: str) -> str:
-    """What follows the last "Question:" of the prompt."""
+    """The line of the last "Question:" of the prompt."""
     turn = prompt.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
     for mark in ("Question: ", "问题："):
         if mark in turn:
-            return turn.rpartition(mark)[2].strip()
+            return turn.rpartition(mark)[2].partition("\n")[0].strip()
     return turn
 
 

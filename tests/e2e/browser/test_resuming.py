@@ -47,6 +47,30 @@ def test_a_reload_just_after_asking_asks_once(open_chat: OpenChat) -> None:
     expect(chat.page.locator(".conversation")).to_have_count(1)
 
 
+def test_a_question_whose_receipt_was_lost_is_not_asked_twice(open_chat: OpenChat) -> None:
+    """The server has stored the question, the page has not heard of it and sends it again."""
+    deaf = [False]
+
+    def connect(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        server.on_message(lambda message: None if deaf[0] else route.send(message))
+
+    chat = open_chat(before=lambda page: page.route_web_socket("**/ws/v1", connect))
+    chat.ask()
+    chat.wait_end()
+    deaf[0] = True
+    chat.ask(LONG_QUESTION)
+    stored = chat.page.url.replace("/c/", "/api/conversations/")
+    chat.page.wait_for_function(
+        "async (url) => (await (await fetch(url)).json()).messages.length === 4", arg=stored
+    )
+    deaf[0] = False
+    chat.page.reload()
+    assert chat.wait_end() == WHOLE
+    expect(chat.questions).to_have_text([QUESTION, LONG_QUESTION])
+    expect(chat.answers).to_have_count(2)
+
+
 def test_a_lost_connection_loses_and_doubles_nothing(open_chat: OpenChat) -> None:
     routes: list[WebSocketRoute] = []
     chat = open_chat(before=through(routes))

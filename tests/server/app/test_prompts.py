@@ -26,12 +26,13 @@ def test_stable_parts_come_first() -> None:
     assert isinstance(asked, str)
     assert asked.index("[1] Syllabus") < asked.index("one") < asked.index("[2]")
     assert asked.index("two") < asked.index("Why?")
-    assert asked.endswith("Why?")
+    assert "Why?" in asked.splitlines()[-2], "how to answer comes last"
 
 
 def test_a_prompt_without_passages_has_no_empty_frame() -> None:
     (_, asked) = build_messages("zh", [], [], "什么时候答疑？")
-    assert asked.content == "问题：什么时候答疑？"
+    assert isinstance(asked.content, str)
+    assert asked.content.startswith("问题：什么时候答疑？\n")
 
 
 def test_a_passage_cannot_close_its_own_marks() -> None:

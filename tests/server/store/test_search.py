@@ -151,6 +151,18 @@ def test_questions_ask_for_their_content_words_only() -> None:
     assert words == {"ǂlab4", "ǂsubmit"}
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("Where is the Kestrel Building?", {("kestrel", "build")}),
+        ("Where Is The Kestrel Building", {("kestrel",), ("build",)}),
+        ("Kestrel Building opening", {("kestrel",), ("build",), ("open",)}),
+    ],
+)
+def test_a_name_of_several_words_is_one_thing(question: str, words: set[tuple[str, ...]]) -> None:
+    assert {unit.words for unit in query_units(question)} == words
+
+
 def test_both_languages_name_a_concept_alike() -> None:
     assert [u.words for u in query_units("When are office hours?")] == [("ǂofficehours",)]
     assert [u.words for u in query_units("什么时候答疑？")] == [("ǂofficehours",)]
