@@ -3,6 +3,7 @@
 
     scripts/eval_answers.py MODEL.gguf       the whole path: retrieval, prompt, engine, greedy
     scripts/eval_answers.py --retrieval-only ranks and the not-found decision, without a model
+    scripts/eval_answers.py --regrade        the kept answers by the facts as they are now
 
 An answer is right when it holds one text of each group in `facts` and none of `wrong`
 (compared without spaces, case and width). A question without `source` has no answer in the
@@ -21,7 +22,7 @@ import tempfile
 import time
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ class Result:
     finish: str
     prompt_tokens: int
     completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is kept of a run."""
+
+    model: str
+    right: dict[str, str]
+    mean_prompt_tokens: int
+    results: list[Result]
 
 
 def folded(text: str) -> str:
@@ -224,6 +235,27 @@ def _rank(question: Question, retrieved: Retrieved) -> int | None:
     return None
 
 
+def regraded(question: Question, result: Result) -> Result:
+    """`result` by the facts as they are now."""
+    right = is_right(question, result.answer, not_found=result.not_found)
+    return replace(result, is_right=right)
+
+
+def write_report(
+    path: Path, model: str, questions: Sequence[Question], results: Sequence[Result]
+) -> None:
+    """Keeps what was answered, and prints the counts."""
+    sizes = [result.prompt_tokens for result in results if result.prompt_tokens]
+    report = Report(
+        model,
+        report_answers(questions, results),
+        round(sum(sizes) / len(sizes)) if sizes else 0,
+        list(results),
+    )
+    text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=1)
+    path.write_text(text + "\n", "utf-8")
+
+
 def report_answers(questions: Sequence[Question], results: Sequence[Result]) -> dict[str, str]:
     """Counts of right answers, also printed."""
     counts = {}
@@ -244,6 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, nargs="?", help="GGUF file or model folder")
     parser.add_argument("--retrieval-only", action="store_true", help="ask no model")
+    parser.add_argument("--regrade", action="store_true", help="grade the kept answers again")
     parser.add_argument("--only", default="", help="ask only questions whose id begins so")
     parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache" / "lectern-eval")
     parser.add_argument("--num-passages", type=int, help="passages looked up (default: server's)")
@@ -256,26 +289,21 @@ def main() -> None:
         )
         report_retrieval(questions, further)
         return
+    if given.regrade:
+        kept = msgspec.json.decode(given.results.read_bytes(), type=Report)
+        results = [regraded(q, r) for q, r in zip(questions, kept.results, strict=True)]
+        write_report(given.results, kept.model, questions, results)
+        return
     if given.model is None:
-        parser.error("a model is needed, or --retrieval-only")
+        parser.error("a model is needed, or --retrieval-only, or --regrade")
     questions = [q for q in questions if q.id.startswith(given.only)]
     results, seconds = asyncio.run(
         answer_all(given.model, questions, given.cache_dir, given.num_passages)
     )
-    counts = report_answers(questions, results)
     print(f"{len(results)} questions in {seconds:.0f} s")
     if given.only:
         return  # a part is for looking, not for keeping
-    report = {
-        "model": given.model.stem,
-        "right": counts,
-        "mean_prompt_tokens": round(
-            sum(r.prompt_tokens for r in results)
-            / max(1, sum(r.prompt_tokens > 0 for r in results))
-        ),
-        "results": [asdict(result) for result in results],
-    }
-    given.results.write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    write_report(given.results, given.model.stem, questions, results)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class App:
             self.drafts.start()
             stack.push_async_callback(self.drafts.stop)
             stack.push_async_callback(self.drain)
-            await self.engine.start()
+            await self.service.start()
             # After the engine: passages are measured in the model's tokens.
             importer = MaterialImporter(self.database, self.service.generation.count_tokens)
             for folder in self._course_folders:

@@ -1,8 +1,8 @@
 """Every text that the model is given, and the sentences that stand in for an answer.
 
 The order is system, history, passages, question, how to answer: what stays the same comes first,
-so that the prefix cache carries it. Passages are data: they stand between two marker lines, which cannot
-occur inside them, and the instructions say that nothing between those is an instruction.
+so that the prefix cache carries it. Passages are data: they stand between two marker lines, which
+cannot occur inside them, and the system text says that they are never instructions.
 """
 
 from __future__ import annotations

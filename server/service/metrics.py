@@ -13,6 +13,7 @@ from engine.api import Engine, Finish, FinishType
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1)
 
 
 class Metrics:
@@ -43,6 +44,12 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+        self._loop_lag = Histogram(
+            "lectern_loop_lag_seconds",
+            "How late the event loop runs its timers.",
+            buckets=_LAG_SECONDS,
+            registry=self._registry,
+        )
         self._registry.register(_EngineCollector(engine))
 
     def left(self, reason: FinishType) -> None:
@@ -57,6 +64,10 @@ class Metrics:
         self._completion_tokens.inc(finish.usage.completion_tokens)
         if finish.timing.ttft_s is not None:
             self._ttft.observe(finish.timing.ttft_s)
+
+    def loop_lagged(self, lag_s: float) -> None:
+        """Counts one look at the event loop's lag."""
+        self._loop_lag.observe(lag_s)
 
     def render(self) -> bytes:
         """The text format that Prometheus scrapes."""

@@ -11,6 +11,7 @@ from server.service.completions import CompletionRoutes
 from server.service.conversation import ConversationApp
 from server.service.generation import Generation
 from server.service.limits import ServiceLimits
+from server.service.loop_lag import LoopLag
 from server.service.metrics import Metrics
 from server.service.runs import RunRegistry
 from server.service.ws import WebSocketRoute
@@ -35,11 +36,17 @@ class Service:
         self.completions = CompletionRoutes(self.generation, self.admission, auth, self.limits)
         self._context = SocketContext(auth, self.generation, self.runs, self.limits)
         self.sockets = WebSocketRoute(self._context)
+        self._loop_lag = LoopLag(self.metrics.loop_lagged)
 
     def plug_in(self, app: ConversationApp) -> None:
         """Gives the WebSocket the application that answers ask, continue, regenerate, edit and
         feedback."""
         self._context.app = app
+
+    async def start(self) -> None:
+        """Starts the engine, and what watches the loop. Raises ModelLoadError."""
+        await self.engine.start()
+        self._loop_lag.start()
 
     async def shutdown(self, grace_s: float | None = None) -> None:
         """Refuses new work, lets answers end for `grace_s` seconds (default
@@ -49,4 +56,5 @@ class Service:
         self.admission.drain()
         await asyncio.gather(self.runs.shutdown(grace_s), self.engine.shutdown(grace_s))
         await self.sockets.shutdown(_FAREWELL_S)
+        self._loop_lag.stop()
         self.generation.close()
