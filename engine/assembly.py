@@ -53,9 +53,10 @@ def assemble_scripted(config: EngineConfig, script: Script) -> Assembly:
 def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> Assembly:
     """An engine around the model that `config` names. Imports torch. Raises ModelLoadError."""
     # A step is some hundred small parallel regions. Where other programs share the cores, threads
-    # that spin at each region's end keep the one they wait for from running: measured, a step
-    # took four times as long. OpenMP reads this when torch loads it.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # that spin long at each region's end keep those from running that they wait for: measured, a
+    # step took twenty times as long, while a short spin costs an idle machine a tenth. GNU OpenMP
+    # reads this when torch loads it.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
     import torch
 

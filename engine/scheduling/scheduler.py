@@ -121,10 +121,15 @@ class Scheduler:
         left = limits.max_num_batched_tokens - num_decodes
         if num_decodes == 0:
             return left
-        affordable = self._cost.tokens_within(limits.step_time_target_s)
-        if affordable is None:
+        cost = self._cost.fit()
+        if cost is None:
             return left
-        affordable -= num_decodes
+        base_s, per_token_s = cost
+        decode_s = base_s + per_token_s * num_decodes
+        # Where decodes alone come near the target or miss it, prompts still get half the time:
+        # streams slow down by two at the most, and nobody waits for all of them to end.
+        room_s = max(limits.step_time_target_s - decode_s, decode_s)
+        affordable = int(room_s / per_token_s)
         if affordable < limits.min_chunk_tokens:
             is_due = self._steps_without_prefill + 1 >= limits.max_prefill_gap_steps
             affordable = limits.min_chunk_tokens if is_due else 0

@@ -21,10 +21,12 @@ class StepCost:
         self._xy = keep * self._xy + num_tokens * seconds
 
     def fit(self) -> tuple[float, float] | None:
-        """(base, per_token) in seconds, neither below zero; None before there is anything to
-        fit. Steps that were all of one size give a line through the origin, which overrates
-        the cost of more tokens and so errs on the side of running streams."""
-        if self._weight == 0.0 or self._x == 0.0:
+        """(base, per_token) in seconds, base not below zero and per_token above it; None before
+        there is anything to fit.
+
+        Steps that were all of one size give a line through the origin, which overrates the cost
+        of more tokens and so errs on the side of running streams."""
+        if self._x == 0.0 or self._y <= 0.0:
             return None
         variance = self._weight * self._xx - self._x * self._x
         if variance > 1e-6 * self._xx:
@@ -33,13 +35,3 @@ class StepCost:
             if per_token > 0.0 and base >= 0.0:
                 return base, per_token
         return 0.0, self._y / self._x
-
-    def tokens_within(self, seconds: float) -> int | None:
-        """How many tokens a step of `seconds` can hold; None if nothing is known yet."""
-        fitted = self.fit()
-        if fitted is None:
-            return None
-        base, per_token = fitted
-        if per_token <= 0.0:
-            return None
-        return max(0, int((seconds - base) / per_token))

@@ -6,7 +6,6 @@ skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +48,8 @@ def model_file(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def oracle(model_file: Path) -> Iterator[tuple[Any, Any]]:
-    yield load_gguf_oracle(model_file)
+def oracle(model_file: Path) -> tuple[Any, Any]:
+    return load_gguf_oracle(model_file)
 
 
 def test_five_prompts_token_for_token(

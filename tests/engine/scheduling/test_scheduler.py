@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.kv.block_allocator import BlockAllocator
 from engine.scheduling.scheduler import Scheduler, SchedulerLimits
 from engine.scheduling.scheduler_output import SchedulerOutput
@@ -21,8 +23,9 @@ class Bench:
         self.scheduler.add(sequence)
         return sequence
 
-    def step(self, seconds: float = 0.001) -> SchedulerOutput:
+    def step(self, cost: float | Callable[[SchedulerOutput], float] = 0.001) -> SchedulerOutput:
         plan = self.scheduler.schedule(self.now_s)
+        seconds = cost(plan) if callable(cost) else cost
         self.now_s += seconds
         for item in plan.scheduled:
             self.scheduler.commit(item, 1 if item.samples else None)
@@ -62,14 +65,33 @@ def test_several_short_prompts_share_a_step() -> None:
 def test_prefill_keeps_to_the_step_time_target() -> None:
     bench = Bench(max_num_batched_tokens=1000, step_time_target_s=0.1, min_chunk_tokens=8)
     bench.add("a", 4)
-    bench.step(seconds=0.004)
+    bench.step(0.004)
     for _ in range(3):
-        bench.step(seconds=0.010)
+        bench.step(0.010)
     # 0.01 s a token so far: a step of 0.1 s holds about ten.
     bench.add("b", 200)
-    plan = bench.step(seconds=0.1)
+    plan = bench.step(0.1)
     assert plan.num_decode_tokens == 1
     assert 8 <= plan.num_prefill_tokens <= 100
+
+
+def test_on_a_slow_machine_prompts_get_half_the_time() -> None:
+    """Decodes alone miss the target here; new requests must not wait until they have ended."""
+    bench = Bench(
+        max_num_batched_tokens=1000, step_time_target_s=0.1, min_chunk_tokens=8, num_blocks=512
+    )
+
+    def cost(plan: SchedulerOutput) -> float:
+        return 0.3 + 0.005 * plan.num_tokens
+
+    bench.add("a", 40)
+    for _ in range(3):
+        bench.step(cost)
+    bench.add("b", 600)
+    plans = [bench.step(cost) for _ in range(8)]
+    assert all(plan.num_decode_tokens == 1 for plan in plans)
+    for plan in plans:
+        assert 55 <= plan.num_prefill_tokens <= 61, "0.305 s of 0.005 s each"
 
 
 def test_a_prompt_advances_even_when_decodes_alone_miss_the_target() -> None:
@@ -81,9 +103,9 @@ def test_a_prompt_advances_even_when_decodes_alone_miss_the_target() -> None:
     )
     bench.add("a", 4)
     for _ in range(5):
-        bench.step(seconds=0.5)
+        bench.step(0.5)
     long = bench.add("b", 80)
-    plans = [bench.step(seconds=0.5) for _ in range(12)]
+    plans = [bench.step(0.5) for _ in range(12)]
     assert all(plan.num_decode_tokens == 1 for plan in plans)
     chunks = [plan.num_prefill_tokens for plan in plans]
     assert sum(chunks) == long.num_computed_tokens == 3 * 8
