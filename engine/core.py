@@ -76,7 +76,7 @@ class EngineCore:
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
         )
         detokenizer = Detokenizer(self._tokenizer.token_bytes, request.params.stop)
-        detokenizer.prime(request.continued_token_ids)
+        detokenizer.prime(request.continued_token_ids, request.continued_text)
         self._sequences[request.request_id] = sequence
         self._detokenizers[request.request_id] = detokenizer
         self._scheduler.add(sequence)

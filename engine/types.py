@@ -208,15 +208,18 @@ class GenerationRequest:
     """One sequence to generate.
 
     `prompt_token_ids` is what the template made. `continued_token_ids` are output tokens of an
-    earlier, cut generation that this one extends: they are prefilled after the prompt, their
-    text is not sent again, and an unfinished character at their end is completed. They count
-    as prompt tokens in `Usage`. `cache_salt` roots the prefix cache: only equal salts share.
+    earlier, cut generation that this one extends: they are prefilled after the prompt and count
+    as prompt tokens in `Usage`. `continued_text` is what was shown of their text (None: all of
+    it): this part is not sent again; the rest is, an unfinished character at the end is
+    completed, and a stop string may lie across the seam. `cache_salt` roots the prefix cache:
+    only equal salts share.
     """
 
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     continued_token_ids: tuple[int, ...] = ()
+    continued_text: str | None = None
     cache_salt: str = ""
     priority: int = 0
     """Lower runs first among those waiting."""
@@ -238,6 +241,12 @@ class ModelInfo:
     kv_cache_tokens: int
     is_fallback: bool = False
     """True when the default model could not be had and a smaller one answers."""
+
+    @property
+    def window(self) -> int:
+        """Tokens that one sequence can have at all: the model's window, or the whole KV cache
+        where that is smaller."""
+        return min(self.max_model_len, self.kv_cache_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ AGEING_TOKENS_PER_S = 200.0
 go first, but a prompt of n tokens waits behind newer ones for at most n / 200 seconds."""
 
 
-def urgency(sequence: Sequence, now_s: float) -> tuple[int, float, float]:
-    """Sort key, smallest first: priority, then work left less age, then arrival."""
+def urgency(sequence: Sequence, now_s: float) -> tuple[int, bool, float, float]:
+    """Sort key, smallest first: priority, then those that had run before (somebody watches a
+    stream that stands still), then work left less age, then arrival."""
     age_s = now_s - sequence.arrival_s
     work = sequence.num_remaining_tokens - AGEING_TOKENS_PER_S * age_s
-    return (sequence.request.priority, work, sequence.arrival_s)
+    is_new = sequence.num_preemptions == 0
+    return (sequence.request.priority, is_new, work, sequence.arrival_s)
 
 
 class WaitingQueue:

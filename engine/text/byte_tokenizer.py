@@ -23,6 +23,7 @@ class ByteTokenizer:
     that scripts add with `piece`. Safe to use from several threads."""
 
     vocab_size = 1 << 20
+    max_token_bytes = 13  # of the control tokens; pieces are no result of `encode`
     bos_token: str | None = None
     eos_token: str | None = "<|im_end|>"
     chat_template: str | None = CHATML_TEMPLATE

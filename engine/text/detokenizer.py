@@ -19,24 +19,30 @@ class Detokenizer:
 
     `token_bytes` gives the bytes that a token adds (see `Tokenizer.token_bytes`)."""
 
-    __slots__ = ("_decoder", "_stops", "_token_bytes")
+    __slots__ = ("_decoder", "_stops", "_token_bytes", "_unsent")
 
     def __init__(self, token_bytes: Callable[[int], bytes], stops: tuple[str, ...] = ()) -> None:
         self._token_bytes = token_bytes
         self._decoder = _UTF8(errors="replace")
         self._stops = StopMatcher(stops)
+        self._unsent = ""
 
-    def prime(self, token_ids: Iterable[int]) -> None:
-        """Takes tokens whose text was sent before: only an unfinished character at their end
-        is kept, to be completed by what follows."""
-        for token_id in token_ids:
-            self._decoder.decode(self._token_bytes(token_id))
+    def prime(self, token_ids: Iterable[int], sent: str | None = None) -> None:
+        """Begins behind tokens of before, of whose text `sent` was sent (None: all). The rest
+        comes out with the next push, and an unfinished character at their end is completed."""
+        text = "".join(self._decoder.decode(self._token_bytes(token_id)) for token_id in token_ids)
+        if sent is None or not text.startswith(sent):
+            sent = text
+        self._stops.prime(sent)
+        self._unsent = text[len(sent) :]
 
     def push(self, token_id: int) -> StopResult:
         """Adds a token: the text that may be sent, and the stop string that it completed."""
-        return self._stops.push(self._decoder.decode(self._token_bytes(token_id)))
+        text, self._unsent = self._unsent + self._decoder.decode(self._token_bytes(token_id)), ""
+        return self._stops.push(text)
 
     def flush(self) -> str:
         """The sequence ended without a stop string: what was held back as a possible stop. An
         unfinished character is dropped."""
-        return self._stops.flush()
+        unsent, self._unsent = self._unsent, ""
+        return self._stops.push(unsent).text + self._stops.flush()

@@ -12,6 +12,13 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int: ...
     @property
+    def max_token_bytes(self) -> int:
+        """An upper bound for the UTF-8 bytes of text that one token of `encode` stands for: a
+        text of more than n times as many bytes has more than n tokens. (Normalization may
+        shrink a text before that; the bound is for texts that are longer by far.)"""
+        ...
+
+    @property
     def eos_token_ids(self) -> frozenset[int]:
         """Every id that ends an answer (generation_config may list several)."""
         ...

@@ -18,29 +18,39 @@ class StopMatcher:
     The match that is complete first wins; of those that end at the same character, the longest.
     So the result does not depend on how the stream was split. Owned by the engine thread."""
 
-    __slots__ = ("_held", "_stops")
+    __slots__ = ("_num_sent", "_stops", "_tail")
 
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self._stops = tuple(sorted(stops, key=len, reverse=True))
-        self._held = ""
+        self._tail = ""
+        self._num_sent = 0  # characters of `_tail` that are out already: only after `prime`
+
+    def prime(self, sent: str) -> None:
+        """Begins behind text that was sent before. A stop string may begin in it; what was sent
+        stays sent, and a match ends the stream at once."""
+        if self._stops:
+            keep = self._num_held(sent)
+            self._tail = sent[len(sent) - keep :]
+            self._num_sent = keep
 
     def push(self, text: str) -> StopResult:
         """Adds text. After a match the stream has ended: push nothing more."""
         if not self._stops:
             return StopResult(text, None)
-        buffer = self._held + text
-        self._held = ""
+        buffer, num_sent = self._tail + text, self._num_sent
+        self._tail, self._num_sent = "", 0
         match = self._first_match(buffer)
         if match is not None:
             start, stop = match
-            return StopResult(buffer[:start], stop)
-        keep = self._num_held(buffer)
-        self._held = buffer[len(buffer) - keep :]
-        return StopResult(buffer[: len(buffer) - keep], None)
+            return StopResult(buffer[num_sent:start], stop)
+        end = len(buffer) - self._num_held(buffer)
+        self._tail, self._num_sent = buffer[end:], max(0, num_sent - end)
+        return StopResult(buffer[num_sent:end], None)
 
     def flush(self) -> str:
         """The stream ended otherwise: what was held back belongs to the text."""
-        held, self._held = self._held, ""
+        held = self._tail[self._num_sent :]
+        self._tail, self._num_sent = "", 0
         return held
 
     def _first_match(self, buffer: str) -> tuple[int, str] | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,12 @@ class HFTokenizer:
         """One more than the highest id; the model's own vocabulary may be padded beyond it."""
         return self._vocab_size
 
+    @cached_property
+    def max_token_bytes(self) -> int:
+        """The longest text that one token can stand for."""
+        vocab = self._parsing.get_vocab(with_added_tokens=True)
+        return max(len(piece.encode()) for piece in vocab)
+
     @property
     def eos_token_ids(self) -> frozenset[int]:
         """Every id that ends an answer."""
@@ -106,7 +113,10 @@ class HFTokenizer:
         characters. `add_bos` puts the BOS first if this tokenizer is one that does, and not
         when the text already begins with it."""
         backend = self._parsing if parse_special else self._plain
-        ids: list[int] = backend.encode(text, add_special_tokens=False).ids
+        # `encode` holds the interpreter's lock while it works, `encode_batch` does not: a text of a
+        # megabyte would stop every stream of the process for a second.
+        (encoding,) = backend.encode_batch([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         if add_bos and self._bos_id is not None and ids[:1] != [self._bos_id]:
             ids.insert(0, self._bos_id)
         return ids

@@ -20,10 +20,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the model reads: the prompt, and the tokens of a cut answer that it goes on with."""
+    """What the model reads: the prompt, and the tokens of a cut answer that it goes on with, of
+    whose text `continued_text` was shown (None: all)."""
 
     token_ids: tuple[int, ...]
     continued_token_ids: tuple[int, ...] = ()
+    continued_text: str | None = None
 
     @property
     def num_tokens(self) -> int:

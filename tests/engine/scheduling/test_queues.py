@@ -33,3 +33,12 @@ def test_priority_comes_before_everything() -> None:
 def test_equal_work_keeps_the_order_of_arrival() -> None:
     queue = make_queue(("b", 8, 0.0, 0), ("a", 8, 0.0, 0))
     assert names(queue, 1.0) == ["b", "a"]
+
+
+def test_a_preempted_stream_comes_before_new_requests() -> None:
+    """It has all its tokens to compute again, so by work alone every newcomer overtook it."""
+    queue = make_queue(("short", 10, 0.0, 0), ("person", 10, 0.0, -1))
+    stalled = Sequence(make_request("stalled", 400), arrival_s=0.0)
+    stalled.num_preemptions = 1
+    queue.add(stalled)
+    assert names(queue, 0.1) == ["person", "stalled", "short"]

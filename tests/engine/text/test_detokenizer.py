@@ -39,6 +39,24 @@ def test_a_continuation_completes_the_unfinished_character() -> None:
     assert detokenizer.push(1).text == "好!"
 
 
+def test_a_continuation_sends_what_was_held_back_before() -> None:
+    """A crash can keep tokens whose text was still held as a possible stop string."""
+    pieces = [b"in room ", b"K3", b"12", b"!"]
+    detokenizer = Detokenizer(lambda index: pieces[index], ("K312@@",))
+    detokenizer.prime([0, 1, 2], "in room ")
+    assert detokenizer.push(3).text == "K312!"
+    detokenizer = Detokenizer(lambda index: pieces[index])
+    detokenizer.prime([0, 1, 2], "in room ")
+    assert detokenizer.flush() == "K312"
+
+
+def test_a_continuation_stops_at_a_string_across_the_seam() -> None:
+    pieces = [b"on Thur", b"sday, 3"]
+    detokenizer = Detokenizer(lambda index: pieces[index], ("Thursday",))
+    detokenizer.prime([0], "on Thur")
+    assert detokenizer.push(1) == ("", "Thursday")
+
+
 def test_bytes_that_can_never_be_a_character_become_one_replacement() -> None:
     assert "".join(run([b"a\xff", b"b"])[0]) == "a\ufffdb"
 

@@ -56,6 +56,36 @@ def test_which_of_several_matches(
         assert ("".join(sent), found) == (kept, matched)
 
 
+def feed_behind(sent: str, stops: tuple[str, ...], pieces: list[str]) -> tuple[str, str | None]:
+    matcher = StopMatcher(stops)
+    matcher.prime(sent)
+    out = ""
+    for piece in pieces:
+        text, matched = matcher.push(piece)
+        out += text
+        if matched is not None:
+            return out, matched
+    return out + matcher.flush(), None
+
+
+@pytest.mark.parametrize(
+    ("sent", "stops", "pieces", "expected"),
+    [
+        ("on Thur", ("Thursday",), ["sd", "ay, 3"], ("", "Thursday")),
+        ("on Thur", ("Thursday",), ["s", "ville"], ("sville", None)),
+        ("on Thur", ("Thursday",), ["s"], ("s", None)),
+        ("the END", ("END",), [" of it", " END"], (" of it ", "END")),
+        ("aab", ("abab",), ["a", "cabab!"], ("ac", "abab")),
+        ("", ("x",), ["ax"], ("a", "x")),
+    ],
+)
+def test_a_stop_may_begin_in_text_that_was_sent_before(
+    sent: str, stops: tuple[str, ...], pieces: list[str], expected: tuple[str, str | None]
+) -> None:
+    assert feed_behind(sent, stops, pieces) == expected
+    assert feed_behind(sent, stops, list("".join(pieces))) == expected
+
+
 alphabet = st.text("abc", max_size=24)
 
 
@@ -74,3 +104,19 @@ def test_any_split_gives_the_same_text(stops: list[str], text: str, data: st.Dat
     else:
         assert text[len(kept) :].startswith(matched)
         assert not any(stop in kept for stop in stops)
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3), alphabet, alphabet)
+def test_a_cut_changes_nothing_but_what_had_to_be_sent(
+    stops: list[str], before: str, after: str
+) -> None:
+    """A stream that was cut and goes on ends where the whole one ends."""
+    whole, matched = feed(tuple(stops), [before, after])
+    first, matched_first = feed(tuple(stops), [before])
+    if matched_first is not None:
+        return
+    rest, matched_rest = feed_behind(before, tuple(stops), [after])
+    assert "".join(first) == before
+    assert matched_rest == matched
+    uncut = "".join(whole)
+    assert before + rest == uncut if len(uncut) >= len(before) else rest == ""

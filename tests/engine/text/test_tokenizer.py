@@ -264,3 +264,33 @@ def test_decoder_that_is_a_sequence() -> None:
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Fuse()])
     ours = HFTokenizer(backend.to_str(), {})
     assert [ours.token_bytes(i) for i in ours.encode("a a")] == [b"a", b" ", b"a"]
+
+
+def test_a_large_text_does_not_stop_other_threads(tokenizer: HFTokenizer) -> None:
+    """The interpreter's lock was held all the while, and every stream of the process stood."""
+    started, done = threading.Event(), threading.Event()
+
+    def encode() -> None:
+        started.set()
+        tokenizer.encode("lorem ipsum dolor " * 100_000)
+        done.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    started.wait()
+    num_turns = 0
+    while not done.wait(0.001):
+        num_turns += 1
+    thread.join()
+    # About one turn a millisecond of some hundred; with the lock held there were one or two.
+    assert num_turns > 20
+
+
+def test_max_token_bytes_bounds_every_token(tokenizer: HFTokenizer) -> None:
+    longest = max(len(tokenizer.token_bytes(index)) for index in range(tokenizer.vocab_size))
+    assert longest <= tokenizer.max_token_bytes
+    for text in TEXTS:
+        num_bytes = len(text.encode())
+        for parse_special in (False, True):
+            ids = tokenizer.encode(text, parse_special=parse_special)
+            assert num_bytes <= len(ids) * tokenizer.max_token_bytes
