@@ -152,6 +152,7 @@ def _assemble(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         step_time_target_s=config.step_time_target_s,
+        prefill_step_time_target_s=config.prefill_step_time_target_s,
         max_prefill_gap_steps=config.max_prefill_gap_steps,
     )
     core = EngineCore(

@@ -37,6 +37,8 @@ class EngineConfig:
     max_queued_requests: int = 256
     step_time_target_s: float = 0.25
     """Prefill chunks are cut so that a step with running decodes stays near this."""
+    prefill_step_time_target_s: float = 1.0
+    """The same where nothing decodes: a cancel or a new request waits for a step to end."""
     max_prefill_gap_steps: int = 4
     """With decodes running, a waiting prefill gets a chunk at least every so many steps."""
     enable_prefix_cache: bool = True
@@ -66,7 +68,8 @@ class EngineConfig:
                 f"max_num_seqs ({self.max_num_seqs})",
                 param="max_num_batched_tokens",
             )
-        _check("step_time_target_s", self.step_time_target_s, 0.001, 60.0)
+        for name in ("step_time_target_s", "prefill_step_time_target_s"):
+            _check(name, getattr(self, name), 0.001, 60.0)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

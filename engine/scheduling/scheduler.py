@@ -26,6 +26,7 @@ class SchedulerLimits:
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
     step_time_target_s: float = 0.25
+    prefill_step_time_target_s: float = 1.0
     max_prefill_gap_steps: int = 4
     min_chunk_tokens: int = 32
 
@@ -119,12 +120,13 @@ class Scheduler:
     def _prefill_budget(self, num_decodes: int) -> int:
         limits = self._limits
         left = limits.max_num_batched_tokens - num_decodes
-        if num_decodes == 0:
-            return left
         cost = self._cost.fit()
         if cost is None:
             return left
         base_s, per_token_s = cost
+        if num_decodes == 0:
+            room_s = limits.prefill_step_time_target_s - base_s
+            return min(left, max(int(room_s / per_token_s), limits.min_chunk_tokens))
         decode_s = base_s + per_token_s * num_decodes
         # Where decodes alone come near the target or miss it, prompts still get half the time:
         # streams slow down by two at the most, and nobody waits for all of them to end.

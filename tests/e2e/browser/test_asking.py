@@ -109,9 +109,13 @@ def test_a_cut_answer_says_so_and_continues(open_chat: OpenChat) -> None:
     chat.wait_text(len(longer) + 8)
     assert chat.wait_end() == whole
     expect(chat.answer.locator(".seam")).to_have_count(2)
+    counted = chat.answer.locator(".details-brief").inner_text()
     chat.page.reload()
     assert chat.wait_end() == whole
     expect(chat.answer.locator(".seam")).to_have_count(2)
+    # All parts together, while it streamed as after a reload.
+    assert "tokens" in counted
+    expect(chat.answer.locator(".details-brief")).to_have_text(counted)
 
 
 def test_what_is_not_in_the_materials_is_said_plainly(open_chat: OpenChat) -> None:

@@ -75,6 +75,23 @@ def test_prefill_keeps_to_the_step_time_target() -> None:
     assert 8 <= plan.num_prefill_tokens <= 100
 
 
+def test_a_step_of_prefill_alone_ends_in_time_for_a_cancel() -> None:
+    bench = Bench(max_num_batched_tokens=1000, prefill_step_time_target_s=1.0, num_blocks=1024)
+
+    def cost(plan: SchedulerOutput) -> float:
+        return 0.1 + 0.005 * plan.num_tokens
+
+    bench.add("a", 600)
+    bench.step(cost)
+    bench.scheduler.finish(bench.scheduler.sequences()[0])
+    bench.add("b", 40)
+    bench.step(cost)
+    bench.scheduler.finish(bench.scheduler.sequences()[0])
+    bench.add("c", 900)
+    for _ in range(3):
+        assert 178 <= bench.step(cost).num_prefill_tokens <= 180
+
+
 def test_on_a_slow_machine_prompts_get_half_the_time() -> None:
     """Decodes alone miss the target here; new requests must not wait until they have ended."""
     bench = Bench(

@@ -39,6 +39,8 @@ export class Answer extends EventTarget {
   canContinue = false;
   error = null;
   isStopping = false;
+  /** Usage and timing of the parts before the run that is writing now; null without any. */
+  before = null;
   /** Length of the text before the run that is writing now: 0, or the whole text at a Continue. */
   base = 0;
 
@@ -155,6 +157,7 @@ const FOLDS = {
     answer.model = event.model;
     answer.maxTokens = event.max_tokens;
     answer.maxTokensLowered = event.max_tokens_lowered ?? false;
+    answer.before = event.continued ? { usage: answer.usage, timing: answer.timing } : null;
     if (event.continued && answer.base === 0) answer.base = answer.seams.at(-1) ?? answer.text.length;
     answer.text = answer.text.slice(0, answer.base);
   },
@@ -172,8 +175,8 @@ const FOLDS = {
   finish(answer, event) {
     answer.finishReason = event.finish_reason;
     answer.finishDetail = event.finish_detail;
-    answer.usage = event.usage;
-    answer.timing = event.timing;
+    answer.usage = addUsage(answer.before?.usage, event.usage);
+    answer.timing = addTiming(answer.before?.timing, event.timing);
     answer.canContinue = event.can_continue;
     answer.isStopping = false;
     if (event.finish_detail.type === "not_found") answer.notFound = true;
@@ -193,6 +196,21 @@ const FOLDS = {
 
 function errorOf({ code, message, retryable, retry_after_ms: retryAfterMs }) {
   return { code: code ?? "internal", message: message ?? "", retryable: retryable ?? true, retryAfterMs };
+}
+
+/** What an answer made in several parts cost, as the store counts it: the prompt once, the
+ * generated tokens of all parts. */
+function addUsage(earlier, part) {
+  if (!earlier || !part) return part ?? earlier ?? null;
+  const completion = earlier.completion_tokens + part.completion_tokens;
+  return { ...earlier, completion_tokens: completion, total_tokens: earlier.prompt_tokens + completion };
+}
+
+/** The waiting of the first part, the time of all, the speed of the last. */
+function addTiming(earlier, part) {
+  if (!earlier || !part) return part ?? earlier ?? null;
+  const total = (earlier.total_ms ?? 0) + (part.total_ms ?? 0);
+  return { ...earlier, total_ms: total, tokens_per_s: part.tokens_per_s };
 }
 
 /** The store counts characters, a JavaScript string counts UTF-16 units. */
