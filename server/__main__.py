@@ -56,6 +56,7 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
 
     from server.host import EngineFailedError, PortError, bind
     from server.model_source import ModelSourceError
+    from server.store.database import UnsupportedDatabaseError
 
     _configure_logging(config)
     try:
@@ -68,6 +69,8 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
     except (PortError, ModelSourceError, EngineError) as error:
         console.close()
         return _refuse(f"Lectern cannot start: {error}", EXIT_FAILURE)
+    except UnsupportedDatabaseError as error:
+        return _refuse(f"Lectern cannot start: {error} (--database-url).", EXIT_USAGE)
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         return _refuse(f"Lectern cannot start: the database fails ({reason}).", EXIT_FAILURE)

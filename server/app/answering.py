@@ -1,15 +1,15 @@
 """One answer from its question to its stored end: passages, prompt, generation, record.
 
 Whatever happens, the answer's row leaves `running`: it ends by what the engine says, or, when
-something raises on the way, as `error` or `interrupted` with the text so far.
+something raises on the way, as `error` or `interrupted` with the text so far. Where the database
+does not take that end, `Drafts` keeps it until it does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from server.app.context import assemble
 from server.app.drafts import Draft, Drafts
 from server.app.prompts import PassageText, Turn, language_of, not_found_text
 from server.app.records import (
+    NO_TIMING,
     NOT_FOUND_DETAIL,
     add_timing,
     add_usage,
@@ -34,8 +35,6 @@ from server.service.runs import Run
 from server.service.usage import timing_json, usage_json
 from server.store.messages import Messages, Opened, Outcome, PassageSnapshot, Prepared
 from server.store.schema import Message, MessageState
-
-log = logging.getLogger(__name__)
 
 
 class FoundPassage(PassageText, Protocol):
@@ -101,10 +100,17 @@ class Answering:
         self._retriever = retriever
         self._num_passages = num_passages
 
+    async def settle(self) -> None:
+        """Stores the ends of answers that could not be stored before, so that their rows tell
+        the truth. Raises SQLAlchemyError."""
+        await self._drafts.store_ends()
+
     async def answer(self, run: Run, asked: Asked) -> None:
         """Answers a question and ends the run."""
         answer_id = asked.opened.answer_id
         async with self._closing(answer_id) as draft:
+            # Before anything reads it: a megabyte of text is cheap to refuse only by its size.
+            self._generation.check_size(asked.question, param="text")
             path = await self._messages.path(asked.opened.question_id)
             turns, previous_question = history(path[:-1])
             found = await self._retriever.retrieve(
@@ -114,22 +120,23 @@ class Answering:
                 limit=self._num_passages,
             )
             language = language_of(asked.question)
-            window = self._generation.model.max_model_len
-            if not found.is_found:
-                (num_question,) = await self._generation.count_tokens([asked.question])
-                report = _nothing_seen(window, num_question, len(turns))
-                await self._prepare(run, asked, found, None, report)
-                await self._answer_not_found(run, answer_id, not_found_text(language))
-                return
+            window = self._generation.model.window
+            # Also where nothing was found: a question that is too long is told as such, always.
             assembled = await assemble(
                 self._generation,
                 language=language,
-                passages=found.passages,
-                turns=turns,
+                passages=found.passages if found.is_found else (),
+                turns=turns if found.is_found else (),
                 question=asked.question,
                 window=window,
                 max_tokens=asked.options.max_tokens or window,
             )
+            if not found.is_found:
+                report = _nothing_seen(window, assembled.report.question, len(turns))
+                await self._prepare(run, asked, found, None, report)
+                text = not_found_text(language, has_passages=bool(found.passages))
+                await self._answer_not_found(run, draft, text)
+                return
             await self._prepare(run, asked, found, assembled.prompt, assembled.report)
             completion = await self._generation.relay(
                 run,
@@ -138,20 +145,20 @@ class Answering:
                 salt=f"course:{asked.course_id}",
                 on_output=draft.add,
             )
-            await self._finish(run, answer_id, draft, completion, None, window)
+            await self._finish(run, draft, completion, None, window)
 
     async def extend(
         self, run: Run, answer: Message, course_id: str | None, options: GenerationOptions
     ) -> None:
         """Goes on with a stored, cut answer (read with its tokens) from its last token: the
         engine is given the very prompt and tokens of before. Ends the run."""
-        window = self._generation.model.max_model_len
-        prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or ())
+        window = self._generation.model.window
+        prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or (), answer.text)
         async with self._closing(answer.id, answer) as draft:
             completion = await self._generation.relay(
                 run, prompt, options, salt=f"course:{course_id}", on_output=draft.add
             )
-            await self._finish(run, answer.id, draft, completion, answer, window)
+            await self._finish(run, draft, completion, answer, window)
 
     async def _prepare(
         self,
@@ -181,11 +188,11 @@ class Answering:
         )
         run.emit("context", **report.to_json())
 
-    async def _answer_not_found(self, run: Run, answer_id: str, text: str) -> None:
+    async def _answer_not_found(self, run: Run, draft: Draft, text: str) -> None:
         usage = usage_json(Usage())
-        timing = {"queue_ms": None, "ttft_ms": None, "total_ms": 0.0, "tokens_per_s": None}
-        await self._messages.finish(
-            answer_id,
+        timing = {**NO_TIMING, "total_ms": 0.0}
+        await self._drafts.finish(
+            draft,
             Outcome(
                 MessageState.FINISHED,
                 "stop",
@@ -209,7 +216,6 @@ class Answering:
     async def _finish(
         self,
         run: Run,
-        answer_id: str,
         draft: Draft,
         completion: Completion,
         earlier: Message | None,
@@ -225,8 +231,8 @@ class Answering:
         detail = finish.detail.to_json()
         if finish.message is not None:
             detail["message"] = finish.message
-        await self._messages.finish(
-            answer_id,
+        await self._drafts.finish(
+            draft,
             Outcome(
                 state_of(finish.detail.type),
                 finish.reason.value,
@@ -254,18 +260,15 @@ class Answering:
             try:
                 yield draft
             except BaseException as error:
+                if draft.has_end:
+                    raise  # its own end is stored, or kept; there is none to make up
                 outcome = _failure(draft, error)
                 if earlier is not None and len(draft.token_ids) == len(token_ids):
                     outcome = _unchanged(earlier)
-                await self._record_failure(answer_id, outcome)
+                # What fails now is kept, and the first error is the one to tell.
+                with suppress(SQLAlchemyError):
+                    await self._drafts.finish(draft, outcome)
                 raise
-
-    async def _record_failure(self, answer_id: str, outcome: Outcome) -> None:
-        try:
-            await self._messages.finish(answer_id, outcome)
-        except SQLAlchemyError:
-            # The next start marks the row as interrupted; the first error is the one to tell.
-            log.exception("the end of answer %s could not be stored", answer_id)
 
 
 def history(path: Sequence[Message]) -> tuple[list[Turn], str | None]:
@@ -289,7 +292,12 @@ def _failure(draft: Draft, error: BaseException) -> Outcome:
         detail: dict[str, Any] = {"type": FinishType.SHUTDOWN.value}
         return Outcome(MessageState.INTERRUPTED, "abort", detail, draft.text, draft.token_ids)
     told = from_unknown(error) if isinstance(error, Exception) else ServiceError("")
-    detail = {"type": FinishType.ERROR.value, "code": told.code, "message": told.message}
+    detail = {
+        "type": FinishType.ERROR.value,
+        "code": told.code,
+        "message": told.message,
+        "retryable": told.retryable,
+    }
     return Outcome(MessageState.ERROR, "error", detail, draft.text, draft.token_ids)
 
 

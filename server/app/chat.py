@@ -7,19 +7,29 @@ client `accepted`, so what was acknowledged is stored.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from engine.api import Usage
 from server.app.answering import Answering, Asked
-from server.app.records import can_continue, passage_json
+from server.app.records import (
+    NO_TIMING,
+    can_continue,
+    error_fields,
+    is_answered,
+    passage_json,
+)
 from server.service.auth import UserId
-from server.service.errors import BadRequestError, NotFoundError
+from server.service.errors import BadRequestError, ConversationBusyError, NotFoundError
 from server.service.generation import GenerationOptions
 from server.service.limits import ServiceLimits
 from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
 from server.service.runs import Run, RunRegistry
+from server.service.usage import usage_json
 from server.service.validation import refuse_nul
 from server.store.conversations import Conversations
 from server.store.courses import Courses
@@ -71,9 +81,8 @@ class ChatApp:
             await self._check_parent(user, message)
 
         async def produce(run: Run) -> None:
-            if await self._replay(run, user, message.id):
-                return
-            opened = await self._messages.open_question(
+            opening = partial(
+                self._messages.open_question,
                 user,
                 message.text,
                 course_id=course_id,
@@ -82,8 +91,8 @@ class ChatApp:
                 title=title_of(message.text),
                 client_id=message.id,
             )
-            _accept(run, message.id, opened)
-            await self._answering.answer(run, Asked(opened, course_id, message.text, options))
+            if opened := await self._open(run, user, message.id, opening):
+                await self._answering.answer(run, Asked(opened, course_id, message.text, options))
 
         return self._runs.open(user, produce, key=message.id, conversation=message.conversation)
 
@@ -93,6 +102,7 @@ class ChatApp:
         conversation = await self._conversation(user, answer.conversation_id)
 
         async def produce(run: Run) -> None:
+            await self._answering.settle()
             answer = await self._message(user, message.message, with_tokens=True)
             if not can_continue(answer) or not answer.token_ids or not answer.prompt_token_ids:
                 raise BadRequestError(
@@ -122,11 +132,9 @@ class ChatApp:
         options = self._options(message.options, temperature=self._defaults.regenerate_temperature)
 
         async def produce(run: Run) -> None:
-            if await self._replay(run, user, message.id):
-                return
-            opened = await self._messages.open_answer(question.id, client_id=message.id)
-            _accept(run, message.id, opened)
-            await self._answering.answer(run, Asked(opened, course_id, question.text, options))
+            opening = partial(self._messages.open_answer, question.id, client_id=message.id)
+            if opened := await self._open(run, user, message.id, opening):
+                await self._answering.answer(run, Asked(opened, course_id, question.text, options))
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
@@ -141,9 +149,8 @@ class ChatApp:
         options = self._options(message.options)
 
         async def produce(run: Run) -> None:
-            if await self._replay(run, user, message.id):
-                return
-            opened = await self._messages.open_question(
+            opening = partial(
+                self._messages.open_question,
                 user,
                 message.text,
                 course_id=course_id,
@@ -152,8 +159,8 @@ class ChatApp:
                 follow_latest=False,
                 client_id=message.id,
             )
-            _accept(run, message.id, opened)
-            await self._answering.answer(run, Asked(opened, course_id, message.text, options))
+            if opened := await self._open(run, user, message.id, opening):
+                await self._answering.answer(run, Asked(opened, course_id, message.text, options))
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
@@ -222,12 +229,30 @@ class ChatApp:
         filled.to_params(self._limits)
         return filled
 
-    async def _replay(self, run: Run, user: UserId, client_id: str) -> bool:
-        """Tells a stored answer again, to a client that repeats its message after the run's log
-        is gone: after ten minutes, or after a restart. False: the message is new."""
-        answer = await self._messages.answer_to_client_id(user, client_id)
-        if answer is None or answer.state == MessageState.RUNNING:
-            return False
+    async def _open(
+        self, run: Run, user: UserId, client_id: str, opening: Callable[[], Awaitable[Opened]]
+    ) -> Opened | None:
+        """Stores what `opening` stores for a new message, and tells that it is accepted.
+
+        A client may repeat its message after the run's log is gone (after ten minutes, or after
+        a restart), or because of an error that it may retry. What was answered is told again,
+        which ends the run: None. What was not gets another answer to the same question."""
+        await self._answering.settle()
+        stored = await self._messages.answer_to_client_id(user, client_id)
+        if stored is None:
+            opened = await opening()
+        elif is_answered(stored):
+            await self._replay(run, user, client_id, stored)
+            return None
+        else:
+            if self._runs.active_in(stored.conversation_id) not in (None, run):
+                raise ConversationBusyError("This conversation is still answering.")
+            opened = await self._messages.open_answer(stored.parent_id or "", client_id=client_id)
+        _accept(run, client_id, opened)
+        return opened
+
+    async def _replay(self, run: Run, user: UserId, client_id: str, answer: Message) -> None:
+        """Tells a stored answer again, to its end."""
         question = await self._message(user, answer.parent_id or "")
         passages = (await self._messages.passages([answer.id]))[answer.id]
         _accept(
@@ -245,15 +270,22 @@ class ChatApp:
             run.emit("context", **answer.context)
         if answer.text:
             run.emit("delta", text=answer.text)
+        detail = answer.finish_detail or {}
+        if answer.state == MessageState.ERROR:
+            run.emit("error", id=client_id, retryable=False, **error_fields(detail))
+            return
+        usage, timing = answer.usage, answer.timing
+        if usage is None:  # the process died before the end was known: what it left is counted
+            left = await self._message(user, answer.id, with_tokens=True)
+            usage = usage_json(Usage(len(left.prompt_token_ids or ()), len(left.token_ids or ())))
         run.emit(
             "finish",
             finish_reason=answer.finish_reason,
-            finish_detail=answer.finish_detail,
-            usage=answer.usage,
-            timing=answer.timing,
+            finish_detail=detail,
+            usage=usage,
+            timing=timing or NO_TIMING,
             can_continue=can_continue(answer),
         )
-        return True
 
 
 def title_of(question: str) -> str:

@@ -183,6 +183,7 @@ def model_json(model: ModelInfo | None) -> dict[str, Any] | None:
         "name": model.name,
         "is_fallback": model.is_fallback,
         "max_model_len": model.max_model_len,
+        "window": model.window,
         "architecture": model.architecture,
         "dtype": model.dtype,
         "device": model.device,

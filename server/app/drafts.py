@@ -1,4 +1,6 @@
-"""Drafts: the text so far of running answers, saved every little while so that a crash keeps it."""
+"""Drafts: the text so far of running answers, saved every little while so that a crash keeps it,
+and the ends of answers that the database would not take at once.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,26 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from server.store.messages import Messages, Partial
+from server.store.messages import Messages, Outcome, Partial
 
 log = logging.getLogger(__name__)
+
+_LAST_SAVE_S = 2.0
+"""How long `stop` tries to store the ends that are left."""
 
 
 class Draft:
     """One running answer. `add` is on the hot path: it appends to lists and sets an event."""
 
-    __slots__ = ("_dirty", "_texts", "_token_ids", "answer_id", "is_dirty")
+    __slots__ = ("_dirty", "_texts", "_token_ids", "answer_id", "has_end", "is_dirty")
 
     def __init__(
         self, answer_id: str, text: str, token_ids: tuple[int, ...], dirty: asyncio.Event
     ) -> None:
         self.answer_id = answer_id
         self.is_dirty = False
+        self.has_end = False
+        """How the answer ended is known, and stored or kept."""
         self._texts = [text]
         self._token_ids = list(token_ids)
         self._dirty = dirty
@@ -49,25 +56,35 @@ class Draft:
 
 class Drafts:
     """All running answers, and the one task that saves those which changed: at most
-    `interval_s` of text is lost, in one transaction for all. Owned by the event loop."""
+    `interval_s` of text is lost, in one transaction for all. The same task tries again to store
+    ends that could not be stored. There are never many of them: while the database takes
+    nothing, no answer is begun. Owned by the event loop."""
 
     def __init__(self, messages: Messages, *, interval_s: float = 1.0) -> None:
         self._messages = messages
         self._interval_s = interval_s
         self._drafts: dict[str, Draft] = {}
+        self._ends: dict[str, Outcome] = {}
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
 
     def start(self) -> None:
         """Starts saving."""
         self._task = asyncio.get_running_loop().create_task(self._keep_saving(), name="drafts")
 
     async def stop(self) -> None:
-        """Stops saving. Idempotent."""
+        """Stops saving, after a last attempt to store the ends that are left. Idempotent."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self.store_ends()
+        except (TimeoutError, SQLAlchemyError):
+            # The next start marks these answers as interrupted, with the text saved last.
+            log.error("the ends of %d answers could not be stored", len(self._ends))
 
     @contextmanager
     def write(
@@ -80,6 +97,23 @@ class Drafts:
             yield draft
         finally:
             del self._drafts[answer_id]
+
+    async def finish(self, draft: Draft, outcome: Outcome) -> None:
+        """Stores how an answer ended. Raises SQLAlchemyError; then, and when it is cancelled,
+        the end is kept and stored as soon as the database takes it."""
+        draft.has_end = True
+        try:
+            await self._messages.finish(draft.answer_id, outcome)
+        except BaseException:
+            self._ends[draft.answer_id] = outcome
+            self._dirty.set()
+            raise
+
+    async def store_ends(self) -> None:
+        """Stores the ends that were kept. Raises SQLAlchemyError; what is left stays kept."""
+        for answer_id, outcome in list(self._ends.items()):
+            await self._messages.finish(answer_id, outcome)
+            self._ends.pop(answer_id, None)
 
     async def save(self) -> None:
         """Saves what changed since the last time. Raises SQLAlchemyError; then what changed
@@ -104,6 +138,10 @@ class Drafts:
             self._dirty.clear()
             try:
                 await self.save()
+                await self.store_ends()
+                self._is_failing = False
             except SQLAlchemyError:
-                # The answer goes on; its end is saved by its own task, and that failure is told.
-                log.exception("the text so far of running answers could not be saved")
+                self._dirty.set()
+                if not self._is_failing:  # told once, not every second
+                    self._is_failing = True
+                    log.exception("answers could not be saved; it is tried until it succeeds")

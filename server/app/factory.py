@@ -150,6 +150,7 @@ def service_limits(config: ServerConfig) -> ServiceLimits:
         max_body_bytes=config.max_body_bytes,
         max_message_bytes=config.max_message_bytes,
         max_runs_per_connection=config.max_runs_per_connection,
+        max_runs_per_user=2 * config.max_runs_per_connection,
         run_log_ttl_s=max(config.run_log_ttl_s, _LEAST_TIME_S),
         run_log_max_events=config.run_log_max_events,
         heartbeat_s=config.heartbeat_s,

@@ -36,6 +36,10 @@ _ANSWER: dict[Language, str] = {
     "zh": "\n请用课程资料的原话简短回答，不要遗漏条件。",
 }
 _NOT_FOUND: dict[Language, str] = {
+    "en": "Not found in the course materials. Perhaps it helps to ask in other words.",
+    "zh": "课程资料中没有找到相关内容。可以换一种说法再问。",
+}
+_NOT_FOUND_BUT_NEAR: dict[Language, str] = {
     "en": (
         "Not found in the course materials. The nearest passages are listed with this answer; "
         "perhaps one of them helps, or ask in other words."
@@ -68,9 +72,10 @@ def language_of(text: str) -> Language:
     return "zh" if _HAN.search(text) else "en"
 
 
-def not_found_text(language: Language) -> str:
-    """The answer when retrieval finds nothing near enough; no model is asked."""
-    return _NOT_FOUND[language]
+def not_found_text(language: Language, *, has_passages: bool) -> str:
+    """The answer when retrieval finds nothing near enough; no model is asked. `has_passages`:
+    the nearest ones are shown with it."""
+    return (_NOT_FOUND_BUT_NEAR if has_passages else _NOT_FOUND)[language]
 
 
 def render_passage(n: int, passage: PassageText) -> str:

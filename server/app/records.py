@@ -14,6 +14,9 @@ from server.store.schema import Conversation, Message, MessagePassage, MessageSt
 NOT_FOUND_DETAIL = {"type": "not_found"}
 """Finish detail of an answer that retrieval gave, without a model."""
 
+NO_TIMING = {"queue_ms": None, "ttft_ms": None, "total_ms": None, "tokens_per_s": None}
+"""Timing of an answer that nobody timed to its end."""
+
 _CONTINUABLE = frozenset(
     {
         FinishType.MAX_TOKENS,
@@ -73,6 +76,29 @@ def can_continue(message: Message) -> bool:
             (message.context or {}).get("window"),
         )
     )
+
+
+def is_answered(message: Message) -> bool:
+    """Whether a stored answer is the last word on its question: it is told again to who asks
+    again. Not so what ended by an error that may be retried, or before its first word because
+    the server stopped."""
+    match message.state:
+        case MessageState.RUNNING:
+            return False
+        case MessageState.ERROR:
+            return not (message.finish_detail or {}).get("retryable", True)
+        case MessageState.INTERRUPTED:
+            return bool(message.text)
+        case _:
+            return True
+
+
+def error_fields(detail: dict[str, Any]) -> dict[str, str]:
+    """Code and message of an `error` event, from the stored finish detail."""
+    return {
+        "code": detail.get("code", "internal"),
+        "message": detail.get("message", "The answer ended by an error."),
+    }
 
 
 def add_usage(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:

@@ -30,11 +30,22 @@ class Admission:
         self._is_draining = True
 
     def check(self) -> None:
-        """Raises ShuttingDownError or ModelUnavailableError."""
+        """For new work. Raises ShuttingDownError or ModelUnavailableError."""
+        if self._is_draining:
+            raise _shutting_down()
+        self.check_engine()
+
+    def check_engine(self) -> None:
+        """For work that was accepted, perhaps before the drain began: only the engine counts.
+        Raises ShuttingDownError or ModelUnavailableError."""
         state = self._engine.state
-        if self._is_draining or state in (EngineState.DRAINING, EngineState.STOPPED):
-            raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+        if state in (EngineState.DRAINING, EngineState.STOPPED):
+            raise _shutting_down()
         if state is EngineState.STARTING:
             raise ModelUnavailableError("The model is still loading.", retry_after_ms=2000)
         if state is EngineState.DEAD:
             raise ModelUnavailableError("The engine has failed; the server must be restarted.")
+
+
+def _shutting_down() -> ShuttingDownError:
+    return ShuttingDownError("The server is shutting down.", retry_after_ms=5000)

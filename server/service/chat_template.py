@@ -121,14 +121,20 @@ class ChatTemplate:
             raise InternalError(f"The model's chat template cannot be used: {error}") from error
 
     def encode(
-        self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        add_generation_prompt: bool = True,
+        check: Callable[[str], None] = lambda text: None,
     ) -> list[int]:
         """The prompt's token ids. Slow (template and tokenizer): not for the event loop.
 
-        Raises BadRequestError for bad messages, TemplateError with the template's words."""
+        Raises BadRequestError for bad messages, TemplateError with the template's words, and
+        what `check` raises when it is given the rendered text."""
         turns = to_turns(messages)
         shield = _Shield(self._control, self._heads, self._tails, turns)
         text = self._render([shield.cover_turn(turn) for turn in turns], add_generation_prompt)
+        check(text)
         if not shield.is_used:
             return self._tokenizer.encode(text, parse_special=True, add_bos=self._is_plain)
         return self._encode_pieces(text, shield)

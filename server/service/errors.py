@@ -92,14 +92,18 @@ class TemplateError(BadRequestError):
 
 
 class PromptTooLongError(BadRequestError):
-    """The prompt does not fit; the message names both sizes, in tokens."""
+    """The prompt does not fit; the message names both sizes, in tokens. `at_least`: the tokens
+    were not counted, there cannot be fewer."""
 
     code = "prompt_too_long"
     openai_code = "context_length_exceeded"
 
-    def __init__(self, num_tokens: int, limit: int, *, param: str = "messages") -> None:
+    def __init__(
+        self, num_tokens: int, limit: int, *, param: str = "messages", at_least: bool = False
+    ) -> None:
+        size = f"at least {num_tokens}" if at_least else num_tokens
         super().__init__(
-            f"The prompt has {num_tokens} tokens, but this model's context window is {limit} "
+            f"The prompt has {size} tokens, but this model's context window is {limit} "
             "tokens and at least one must remain for the answer.",
             param=param,
         )

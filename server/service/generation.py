@@ -79,10 +79,15 @@ class Generation:
     ) -> Prompt:
         """Template and tokenizer over `messages`; `continue_ids` are the output tokens of a cut
         answer to go on with. Raises BadRequestError, ModelUnavailableError, ShuttingDownError."""
-        self._admission.check()
+        self._admission.check_engine()
         return await self.prompts.chat(
             messages, continue_ids=continue_ids, add_generation_prompt=add_generation_prompt
         )
+
+    def check_size(self, text: str, *, param: str) -> None:
+        """Raises PromptTooLongError for a text that cannot fit the window whatever its tokens
+        are: it is not worth the time to count them."""
+        self.prompts.check_size(text, param=param)
 
     async def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, outside any template."""
@@ -94,7 +99,7 @@ class Generation:
 
     def room(self, prompt: Prompt, *, param: str = "messages") -> int:
         """Tokens that the window leaves for the answer. Raises PromptTooLongError for none."""
-        limit = self.model.max_model_len
+        limit = self.model.window
         if prompt.num_tokens >= limit:
             raise PromptTooLongError(prompt.num_tokens, limit, param=param)
         return limit - prompt.num_tokens
@@ -112,7 +117,7 @@ class Generation:
         """`engine.generate` with the service's limits and errors; leaving the block aborts.
 
         Raises ServiceError before anything was accepted; `param` names the prompt's field."""
-        self._admission.check()
+        self._admission.check_engine()
         # The engine gets max_tokens as it was asked: only then can it tell a full window from
         # the caller's own limit.
         request = GenerationRequest(
@@ -120,6 +125,7 @@ class Generation:
             prompt.token_ids,
             params,
             continued_token_ids=prompt.continued_token_ids,
+            continued_text=prompt.continued_text,
             cache_salt=salt,
             deadline_s=time.monotonic() + self._limits.request_timeout_s,
         )

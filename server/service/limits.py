@@ -13,6 +13,12 @@ class ServiceLimits:
     max_message_bytes: int = 1 << 20
     """One WebSocket text frame."""
     max_runs_per_connection: int = 16
+    max_runs_per_user: int = 32
+    """Answers that one user may have running, over all connections and without one."""
+    max_resumes: int = 64
+    """Runs that one `hello` may name in `resume`."""
+    max_waiting_messages: int = 32
+    """Messages to the application that may wait for it, of one WebSocket and of one kind."""
     max_outbox_messages: int = 256
     """Replies outside runs that may wait for a WebSocket client that does not read."""
     max_choices: int = 8
@@ -26,6 +32,8 @@ class ServiceLimits:
     run_log_ttl_s: float = 600.0
     run_log_max_events: int = 4096
     max_kept_runs: int = 10_000
+    max_kept_bytes: int = 64 << 20
+    """What the logs of ended runs may take together; the oldest go first."""
     max_connections: int = 1024
     """Open WebSockets."""
     heartbeat_s: float = 10.0

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from engine.api import Engine
 from server.service.chat_template import ChatTemplate
-from server.service.errors import BadRequestError
+from server.service.errors import BadRequestError, PromptTooLongError
 from server.service.messages import ChatMessage
 from server.service.validation import refuse_nul
 
@@ -51,9 +51,13 @@ class PromptBuilder:
         continue_ids: Sequence[int] = (),
         add_generation_prompt: bool = True,
     ) -> Prompt:
-        """The model's template over `messages`. Raises BadRequestError (TemplateError)."""
+        """The model's template over `messages`. Raises BadRequestError (TemplateError,
+        PromptTooLongError for what cannot fit whatever its tokens are)."""
         encode = partial(
-            self.template.encode, messages, add_generation_prompt=add_generation_prompt
+            self.template.encode,
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            check=self.check_size,
         )
         token_ids = await self._in_pool(encode)
         return Prompt(tuple(token_ids), tuple(continue_ids))
@@ -63,6 +67,7 @@ class PromptBuilder:
         writes the whole prompt), or token ids. Raises BadRequestError."""
         if isinstance(prompt, str):
             refuse_nul(prompt, "prompt")
+            self.check_size(prompt, param="prompt")
             encode = partial(
                 self._engine.tokenizer.encode, prompt, parse_special=True, add_bos=True
             )
@@ -77,6 +82,14 @@ class PromptBuilder:
         if not token_ids:
             raise BadRequestError("prompt must not be empty", param="prompt")
         return Prompt(tuple(token_ids))
+
+    def check_size(self, text: str, *, param: str = "messages") -> None:
+        """Raises PromptTooLongError for a text that cannot fit the window whatever its tokens
+        are; tokenizing it would keep a thread busy for nothing. Any thread."""
+        window, longest = self._engine.model.window, self._engine.tokenizer.max_token_bytes
+        num_bytes = len(text.encode(errors="surrogatepass"))
+        if num_bytes > window * longest:
+            raise PromptTooLongError(-(-num_bytes // longest), window, param=param, at_least=True)
 
     async def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, as plain characters."""

@@ -11,8 +11,8 @@ from server.service.runs import Run
 OnOutput = Callable[[str, tuple[int, ...]], None]
 
 QUEUED_AFTER_S = 0.3
-"""A request that is scheduled sooner has not waited for anybody; also how often its place in
-the queue is looked at again."""
+"""A request that is scheduled sooner has not waited for long; also how often its place in the
+queue is looked at again."""
 
 
 class Relay:
@@ -57,7 +57,9 @@ class Relay:
                     return await stream.get()
             except TimeoutError:
                 ahead = self._engine.queue_position(stream.request_id)
-                if ahead is not None and ahead != told:
+                # A first step may take long without anybody ahead: that is no queue.
+                is_waiting = bool(ahead) or self._engine.stats.num_waiting > 0
+                if ahead is not None and is_waiting and ahead != told:
                     told = ahead
                     self._run.emit("queued", position=ahead + 1)
 

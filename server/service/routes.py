@@ -116,7 +116,7 @@ class ServiceRoutes:
             "object": "model",
             "created": self._created,
             "owned_by": "lectern",
-            "max_model_len": model.max_model_len,
+            "max_model_len": model.window,
         }
 
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -4,7 +4,7 @@ readers. It knows no tasks and no clock.
 When the log is longer than its bound, the older half is folded: its deltas become one text, its
 progress events go, and what remains (accepted, retrieval, context, start, …) is kept whole. A
 reader that comes from before the fold gets the kept events it lacks, one `snapshot` in the place
-of what is gone, and then every event after it.
+of what is gone, and then every event after it. An ended log is folded whole (`fold_all`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from server.service.events import TERMINAL, TRANSIENT, Event, EventEncoder
+
+_BYTES_PER_CHAR = 2
+"""Of a text with characters beyond Latin-1, in memory."""
 
 
 class RunLog:
@@ -37,6 +40,14 @@ class RunLog:
         """What all deltas so far join to."""
         return self._folded_text + "".join(event.text or "" for event in self._recent)
 
+    @property
+    def num_bytes(self) -> int:
+        """About what the log takes in memory once it is folded: its text, and all other events
+        that are kept."""
+        events = (*self._kept, *self._recent)
+        kept = sum(len(event.data) for event in events if event.type not in TRANSIENT)
+        return kept + _BYTES_PER_CHAR * len(self.text)
+
     def append(self, type: str, fields: dict[str, Any]) -> Event:
         """Numbers, encodes and keeps an event. Raises RuntimeError after the terminal one."""
         if self.is_ended:
@@ -46,8 +57,14 @@ class RunLog:
         if type in TERMINAL:
             self.is_ended = True
         elif len(self._recent) > self._max_events:
-            self._fold()
+            # Half at a time, so that joining the text costs a constant amount per event.
+            self._fold(max(1, len(self._recent) // 2))
         return event
+
+    def fold_all(self) -> None:
+        """Folds everything but the last event, for a log that is only kept for a return."""
+        if len(self._recent) > 1:
+            self._fold(len(self._recent) - 1)
 
     def read(self, after_seq: int) -> list[Event]:
         """The events after `after_seq`, or what stands for them; empty when there are none."""
@@ -62,10 +79,8 @@ class RunLog:
         before = [event for event in kept if event.seq < self._text_through]
         return [*before, self._snapshot, *kept[len(before) :], *self._recent]
 
-    def _fold(self) -> None:
-        # Half at a time, so that joining the text costs a constant amount per event.
-        half = max(1, len(self._recent) // 2)
-        folded, self._recent = self._recent[:half], self._recent[half:]
+    def _fold(self, count: int) -> None:
+        folded, self._recent = self._recent[:count], self._recent[count:]
         self._folded_through = folded[-1].seq
         for event in folded:
             if event.type in TRANSIENT:

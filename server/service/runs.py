@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from engine.api import FinishType
@@ -18,6 +19,7 @@ from server.service.auth import UserId
 from server.service.errors import (
     ConversationBusyError,
     InternalError,
+    RateLimitedError,
     ServiceError,
     ShuttingDownError,
     from_unknown,
@@ -43,6 +45,8 @@ class Run:
         self.message: str | None = None
         self.cancel_detail: FinishType | None = None
         """Why the run was asked to end; None while nobody asked."""
+        self.is_retryable = False
+        """The run ended by an error after which the same message may be sent again."""
         self._log = RunLog(run_id, max_events)
         self._listeners: set[RunReader] = set()
         self._on_cancel: OnCancel | None = None
@@ -75,6 +79,7 @@ class Run:
     def fail(self, error: ServiceError) -> None:
         """Ends the run with an `error` event; nothing if it has ended already."""
         if not self.is_finished:
+            self.is_retryable = error.retryable
             named = {"id": self.key} if self.key is not None else {}
             self.emit("error", **named, **error.event_fields())
 
@@ -110,6 +115,17 @@ class Run:
 
     def unfollow(self, reader: RunReader) -> None:
         self._listeners.discard(reader)
+        self.settle()
+
+    @property
+    def num_bytes(self) -> int:
+        """About what the run's log takes in memory once the run has settled."""
+        return self._log.num_bytes
+
+    def settle(self) -> None:
+        """Folds the log of a run that has ended, unless somebody has not read it all yet."""
+        if self.is_finished and not any(reader.has_more for reader in self._listeners):
+            self._log.fold_all()
 
     async def events(self, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """Replays the events after `after_seq`, then follows until the run has ended."""
@@ -158,6 +174,14 @@ class RunReader:
         self.run.unfollow(self)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An ended run: when it will be forgotten, and what it takes."""
+
+    timer: asyncio.TimerHandle
+    num_bytes: int
+
+
 class RunRegistry:
     """All runs of this process. Owned by the event loop's thread.
 
@@ -167,8 +191,9 @@ class RunRegistry:
         self._limits = limits
         self._runs: dict[str, Run] = {}
         self._keys: dict[tuple[UserId, str], Run] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ended: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._ended: dict[str, _Kept] = {}
+        self._ended_bytes = 0
         self._is_closed = False
 
     @property
@@ -185,23 +210,26 @@ class RunRegistry:
     ) -> Run:
         """Starts a run and its one task. The same owner and `key` give the same run.
 
-        What `produce` raises becomes the run's one `error` event. `conversation`, where it is
-        known already, makes the conversation busy from this moment. Raises
-        ConversationBusyError if another run of it has not ended, ShuttingDownError."""
+        What `produce` raises becomes the run's one `error` event. After a retryable one the key
+        is free again. `conversation`, where it is known already, makes the conversation busy
+        from this moment. Raises ConversationBusyError if another run of it has not ended,
+        RateLimitedError if the owner has too many, ShuttingDownError."""
         if key is not None and (known := self._keys.get((owner, key))) is not None:
             return known
         if self._is_closed:
             raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
         if conversation is not None and self.active_in(conversation) is not None:
             raise ConversationBusyError("This conversation is still answering.")
+        if len(self.active(owner)) >= (limit := self._limits.max_runs_per_user):
+            raise RateLimitedError(f"{limit} answers of yours are running already.")
         run = Run(f"run_{secrets.token_hex(12)}", owner, key, self._limits.run_log_max_events)
         run.conversation = conversation
         self._runs[run.id] = run
         if key is not None:
             self._keys[owner, key] = run
         task = asyncio.get_running_loop().create_task(self._execute(run, produce), name=run.id)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = run
+        task.add_done_callback(self._tasks.pop)
         return run
 
     def get(self, run_id: str) -> Run | None:
@@ -210,32 +238,41 @@ class RunRegistry:
 
     def active(self, owner: UserId) -> list[Run]:
         """The owner's runs that have not ended, oldest first."""
-        return [run for run in self._runs.values() if run.owner == owner and not run.is_finished]
+        return [run for run in self._tasks.values() if run.owner == owner and not run.is_finished]
 
     def active_in(self, conversation: str) -> Run | None:
         """The run that answers in a conversation, if one has not ended."""
-        for run in self._runs.values():
+        for run in self._tasks.values():
             if run.conversation == conversation and not run.is_finished:
                 return run
         return None
 
-    async def shutdown(self, grace_s: float) -> None:
-        """Opens no more runs, lets those that run end for `grace_s` seconds, then asks the
-        rest to end as `shutdown`, and cancels what does not. Every run has its terminal event
-        afterwards. Idempotent."""
+    async def drain(self, grace_s: float) -> None:
+        """Opens no more runs, and lets those that run end for `grace_s` seconds. Idempotent."""
         self._is_closed = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_s)
-        for run in self._runs.values():
+        await self._wait(grace_s)
+
+    async def shutdown(self, grace_s: float) -> None:
+        """Drains, then asks the rest to end as `shutdown`, cancels what does not, and leaves
+        what does not heed that either, so that this takes `grace_s` and a few seconds whatever
+        a run waits for. Every run has its terminal event afterwards. Idempotent."""
+        await self.drain(grace_s)
+        for run in self._tasks.values():
             run.cancel(FinishType.SHUTDOWN)
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_LAST_WORDS_S)
+        await self._wait(_LAST_WORDS_S)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for timer in self._ended.values():
-            timer.cancel()
+        await self._wait(_LAST_WORDS_S)
+        for run in list(self._tasks.values()):
+            log.error("run %s could not be ended", run.id)
+            run.fail(ShuttingDownError("The server is shutting down."))
+        for kept in self._ended.values():
+            kept.timer.cancel()
         self._ended.clear()
+
+    async def _wait(self, timeout_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=timeout_s)
 
     async def _execute(self, run: Run, produce: Produce) -> None:
         try:
@@ -254,19 +291,34 @@ class RunRegistry:
             self._retire(run)
 
     def _retire(self, run: Run) -> None:
-        while len(self._ended) >= self._limits.max_kept_runs:
+        if run.is_retryable:
+            self._free_key(run)
+        run.settle()
+        num_bytes = run.num_bytes
+        while self._ended and (
+            len(self._ended) >= self._limits.max_kept_runs
+            or self._ended_bytes + num_bytes > self._limits.max_kept_bytes
+        ):
             self._forget(next(iter(self._ended)))
         loop = asyncio.get_running_loop()
-        self._ended[run.id] = loop.call_later(self._limits.run_log_ttl_s, self._forget, run.id)
+        timer = loop.call_later(self._limits.run_log_ttl_s, self._forget, run.id)
+        self._ended[run.id] = _Kept(timer, num_bytes)
+        self._ended_bytes += num_bytes
 
     def _forget(self, run_id: str) -> None:
-        timer = self._ended.pop(run_id, None)
-        if timer is not None:
-            timer.cancel()
+        kept = self._ended.pop(run_id, None)
+        if kept is not None:
+            kept.timer.cancel()
+            self._ended_bytes -= kept.num_bytes
         run = self._runs.pop(run_id, None)
-        if run is not None and run.key is not None:
-            self._keys.pop((run.owner, run.key), None)
+        if run is not None:
+            self._free_key(run)
+
+    def _free_key(self, run: Run) -> None:
+        if run.key is not None and self._keys.get((run.owner, run.key)) is run:
+            del self._keys[run.owner, run.key]
 
 
 _LAST_WORDS_S = 2.0
-"""How long a run may take to store its answer after it was told to end at shutdown."""
+"""How long a run may take to store its answer after it was told to end at shutdown, and how
+long after it was cancelled."""

@@ -51,10 +51,17 @@ class Service:
     async def shutdown(self, grace_s: float | None = None) -> None:
         """Refuses new work, lets answers end for `grace_s` seconds (default
         `drain_timeout_s`), ends the rest as `shutdown`, stops the engine, then closes the
-        sockets with 1001. What runs store is stored when this returns. Idempotent."""
+        sockets with 1001. Takes a few seconds more than `grace_s`, whatever a run waits for.
+        Idempotent."""
         grace_s = self.limits.drain_timeout_s if grace_s is None else grace_s
+        loop = asyncio.get_running_loop()
+        grace_until = loop.time() + grace_s
         self.admission.drain()
-        await asyncio.gather(self.runs.shutdown(grace_s), self.engine.shutdown(grace_s))
+        # The engine takes no new requests once it shuts down, but a run that was accepted may
+        # still be looking for its passages.
+        await self.runs.drain(grace_s)
+        left_s = max(0.0, grace_until - loop.time())
+        await asyncio.gather(self.runs.shutdown(0), self.engine.shutdown(left_s))
         await self.sockets.shutdown(_FAREWELL_S)
         self._loop_lag.stop()
         self.generation.close()

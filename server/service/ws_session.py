@@ -1,7 +1,8 @@
 """One WebSocket connection: a reader that dispatches messages, and one writer that follows runs.
 
-Nothing is queued per run: the writer holds a cursor into each log it follows. A disconnect ends
-the session and no run.
+Nothing is queued per run: the writer holds a cursor into each log it follows. What the application
+must do for a message is done beside the reading, which goes on. A disconnect ends the session and
+no run, and what was received before it still happens.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import asyncio
 import logging
 import secrets
 from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, assert_never
 
@@ -26,6 +29,7 @@ from server.service.errors import (
 )
 from server.service.events import to_json
 from server.service.http import Receive, Send, abort_connection
+from server.service.lane import Lane
 from server.service.messages import (
     Ask,
     Attach,
@@ -52,6 +56,9 @@ CLOSE_POLICY = 1008
 CLOSE_TOO_BIG = 1009
 CLOSE_OVERLOAD = 1013
 
+_AFTERWARDS_S = 60.0
+"""How long the application may still work on what was received before the client left."""
+
 
 class WebSocketSession:
     """Owned by the event loop's thread. `user` None: not known yet, `hello` must tell."""
@@ -64,12 +71,17 @@ class WebSocketSession:
         self._receive = receive
         self._send = send
         self._user = user
-        self._label = secrets.token_urlsafe(12)
+        # What `welcome` calls the session: the value with which a program can come back, or, for
+        # a page, whose cookie stays hidden from its scripts, a mere name.
+        self._session = secrets.token_urlsafe(12)
         self._following: dict[str, RunReader] = {}
         self._ready: dict[str, None] = {}
         self._outbox: deque[str] = deque()
         self._closing: tuple[int, str] | None = None
         self._woken = asyncio.Event()
+        # Opening a run only reads, which never waits for a writer; feedback writes.
+        self._openings = Lane(context.limits.max_waiting_messages, self._woken.set)
+        self._feedback = Lane(context.limits.max_waiting_messages, self._woken.set)
         self._sending_since: float | None = None
 
     async def serve(self) -> None:
@@ -87,9 +99,13 @@ class WebSocketSession:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            for reader in self._following.values():
-                reader.close()
-            self._following.clear()
+            self._unfollow_all()
+            try:
+                await asyncio.gather(
+                    self._openings.finish(_AFTERWARDS_S), self._feedback.finish(_AFTERWARDS_S)
+                )
+            finally:
+                self._unfollow_all()
         for error in results:
             # Sending to a client that has just left is how most sessions end.
             if isinstance(error, Exception) and not isinstance(error, OSError):
@@ -114,24 +130,28 @@ class WebSocketSession:
             elif len(text) > self._limits.max_message_bytes:
                 self.close(CLOSE_TOO_BIG, "message too big")
             else:
-                await self._take(text)
+                self._take(text)
 
-    async def _take(self, text: str) -> None:
+    def _take(self, text: str) -> None:
+        with self._telling(lambda: envelope(text)):
+            self._dispatch(decode(text))
+
+    @contextmanager
+    def _telling(self, named: Callable[[], dict[str, str]]) -> Iterator[None]:
+        """What raises inside the block is told as an error about what `named` names."""
         try:
-            await self._dispatch(decode(text))
+            yield
         except ServiceError as error:
-            self._tell_error(error, envelope(text))
+            self._tell_error(error, named())
         except Exception as error:
             log.exception("a WebSocket message failed")
-            self._tell_error(from_unknown(error), envelope(text))
+            self._tell_error(from_unknown(error), named())
 
-    async def _dispatch(self, message: ClientMessage) -> None:
+    def _dispatch(self, message: ClientMessage) -> None:
         if isinstance(message, Hello):
             self._hello(message)
             return
         user = self._known_user()
-        if isinstance(message, Chat | Ask | Continue | Regenerate | Edit):
-            self._check_room()
         match message:
             case Ping():
                 self._tell({"type": "pong", **({"id": message.id} if message.id else {})})
@@ -140,54 +160,78 @@ class WebSocketSession:
             case Attach():
                 self._attach(user, message.run, message.after_seq)
             case Chat():
+                self._check_room()
                 self._follow(self._context.chat(user, message))
             case Ask():
-                self._follow(await self._app.ask(user, message))
+                self._open(message.id, partial(self._app.ask, user, message))
             case Continue():
-                self._follow(await self._app.continue_(user, message))
+                self._open(message.id, partial(self._app.continue_, user, message))
             case Regenerate():
-                self._follow(await self._app.regenerate(user, message))
+                self._open(message.id, partial(self._app.regenerate, user, message))
             case Edit():
-                self._follow(await self._app.edit(user, message))
+                self._open(message.id, partial(self._app.edit, user, message))
             case Feedback():
-                await self._app.feedback(user, message)
+                self._judge(message.id, partial(self._app.feedback, user, message))
             case _:
                 assert_never(message)
 
+    def _open(self, message_id: str, open_run: Callable[[], Awaitable[Run]]) -> None:
+        async def job() -> None:
+            with self._telling(lambda: {"id": message_id}):
+                self._check_room()
+                self._follow(await open_run())
+
+        self._openings.put(job)
+
+    def _judge(self, message_id: str, judge: Callable[[], Awaitable[None]]) -> None:
+        async def job() -> None:
+            with self._telling(lambda: {"id": message_id}):
+                await judge()
+
+        self._feedback.put(job)
+
     def _hello(self, message: Hello) -> None:
+        if len(message.resume) > (limit := self._limits.max_resumes):
+            raise BadRequestError(f"resume may name at most {limit} runs", param="resume")
         auth = self._context.auth
-        session = self._label
         if message.token is not None:
             self._user = auth.user_from_session(message.token) or auth.user_from_key(message.token)
-            session = message.token
-        elif self._user is None and auth.is_open:
-            # The session value lets the same program come back to its runs.
-            self._user, session = auth.new_session()
+            self._session = message.token
+        else:
+            self._start_if_open()
         if self._user is None:
             self._tell_error(UnauthorizedError("The token is missing or not known."), {})
             self.close(CLOSE_POLICY, "unauthorized")
             return
-        self._tell(self._welcome(self._user, session))
+        self._tell(self._welcome(self._user))
         for resume in message.resume:
             try:
                 self._attach(self._user, resume.run, resume.after_seq)
             except ServiceError as error:
                 self._tell_error(error, {"run": resume.run})
 
-    def _welcome(self, user: UserId, session: str) -> dict[str, Any]:
+    def _start_if_open(self) -> None:
+        """In open mode somebody unknown gets a session, to come back to the same runs."""
+        if self._user is None and self._context.auth.is_open:
+            self._user, self._session = self._context.auth.new_session()
+
+    def _welcome(self, user: UserId) -> dict[str, Any]:
         model = self._context.generation.model
         return {
             "type": "welcome",
-            "session": session,
+            "session": self._session,
             "model": {
                 "name": model.name,
                 "is_fallback": model.is_fallback,
                 "max_model_len": model.max_model_len,
+                "window": model.window,
             },
             "limits": {
                 "max_message_bytes": self._limits.max_message_bytes,
-                "max_tokens": model.max_model_len,
+                "max_tokens": model.window,
                 "max_runs_per_connection": self._limits.max_runs_per_connection,
+                "max_runs_per_user": self._limits.max_runs_per_user,
+                "max_resumes": self._limits.max_resumes,
             },
             "active_runs": [
                 {
@@ -201,8 +245,7 @@ class WebSocketSession:
         }
 
     def _known_user(self) -> UserId:
-        if self._user is None and self._context.auth.is_open:
-            self._user, _ = self._context.auth.new_session()
+        self._start_if_open()
         if self._user is None:
             raise UnauthorizedError("Say hello with a token first.")
         return self._user
@@ -243,6 +286,10 @@ class WebSocketSession:
         if reader is not None:
             reader.close()
 
+    def _unfollow_all(self) -> None:
+        for run_id in list(self._following):
+            self._unfollow(run_id)
+
     def _mark(self, run_id: str) -> None:
         self._ready[run_id] = None
         self._woken.set()
@@ -268,7 +315,8 @@ class WebSocketSession:
                 await self._send_events(run_id)
             if self._outbox or self._ready:
                 continue
-            if self._closing is not None:
+            # A question that is being taken still hears whether it was.
+            if self._closing is not None and not self._openings.is_busy:
                 code, reason = self._closing
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
                 return

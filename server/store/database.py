@@ -1,12 +1,14 @@
 """`Database`: connections, transactions, and migrations run at start.
 
 On SQLite writers take turns through a pool of one connection that begins with BEGIN IMMEDIATE,
-so nothing in this process ever meets "database is locked", and another process is waited for
-(`busy_timeout`); readers have their own connections and, in WAL mode, never wait for a writer.
+so nothing in this process ever meets "database is locked", and another process is waited for;
+readers have their own connections and, in WAL mode, never wait for a writer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -21,7 +24,13 @@ from sqlalchemy.ext.asyncio import (
     create_async_engine,
 )
 
-_BUSY_TIMEOUT_S = 30
+_BUSY_TIMEOUT_S = 30.0
+"""How long a transaction waits for another process's lock."""
+_BUSY_SLICE_S = 0.25
+"""How long SQLite itself waits, in its connection's thread, where nothing can interrupt it:
+longer waits are made of slices, so that who waits can be cancelled, and a shutdown ends."""
+_READER_TIMEOUT_S = 5.0
+"""Readers wait for nothing in WAL mode, except for a moment after a crash."""
 _NUM_READERS = 4
 
 
@@ -30,13 +39,18 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite+aiosqlite:///{path}"
 
 
+class UnsupportedDatabaseError(Exception):
+    """The URL names a database that cannot be used; the message says why."""
+
+
 class Database:
     """Owned by the event loop. `open` before use; `close` at the end (idempotent)."""
 
     def __init__(self, url: str) -> None:
         """`url` is SQLAlchemy's, with an async driver; a plain `sqlite:///…` or
         `postgresql://…` gets one. SQLite in memory is not supported: its connections would
-        each see a database of their own."""
+        each see a database of their own. Raises UnsupportedDatabaseError, and SQLAlchemyError
+        for what is no URL."""
         self._url = make_url(url)
         if self._url.drivername == "sqlite":
             self._url = self._url.set(drivername="sqlite+aiosqlite")
@@ -44,8 +58,15 @@ class Database:
             self._url = self._url.set(drivername="postgresql+asyncpg")
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         if self.is_sqlite and self._url.database in (None, "", ":memory:"):
-            raise ValueError("the SQLite database must be a file")
-        self._writer = self._create_engine(is_writer=True)
+            raise UnsupportedDatabaseError(
+                "the SQLite database must be a file, as in sqlite:////var/lib/lectern.db"
+            )
+        try:
+            self._writer = self._create_engine(is_writer=True)
+        except ModuleNotFoundError as error:
+            raise UnsupportedDatabaseError(
+                f"the driver {error.name!r} of {self._url.drivername} is not installed"
+            ) from error
         self._reader = self._create_engine(is_writer=False) if self.is_sqlite else self._writer
         self._write = async_sessionmaker(self._writer, expire_on_commit=False)
         self._read = async_sessionmaker(self._reader, expire_on_commit=False)
@@ -58,8 +79,8 @@ class Database:
 
     async def migrate(self) -> None:
         """Runs the Alembic migrations that the database lacks, in one transaction."""
-        async with self._writer.begin() as connection:
-            await connection.run_sync(_upgrade)
+        async with self.transaction() as session:
+            await (await session.connection()).run_sync(_upgrade)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -79,8 +100,19 @@ class Database:
 
         Keep the block short and wait for nothing but the database in it: on SQLite the
         other writers of this process wait for its end."""
-        async with self._write.begin() as session:
-            yield session
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + _BUSY_TIMEOUT_S
+        while True:
+            async with self._write() as session:
+                try:
+                    await session.connection()  # begins: on SQLite, with the write lock
+                except (DBAPIError, sqlite3.Error) as error:
+                    if _is_locked(error) and loop.time() < give_up_at:
+                        continue
+                    raise
+                yield session
+                await session.commit()
+                return
 
     def _create_engine(self, *, is_writer: bool) -> AsyncEngine:
         if not self.is_sqlite:
@@ -90,10 +122,15 @@ class Database:
             pool_size=1 if is_writer else _NUM_READERS,
             max_overflow=0,
             pool_timeout=2 * _BUSY_TIMEOUT_S,
-            connect_args={"timeout": _BUSY_TIMEOUT_S},
+            connect_args={"timeout": _BUSY_SLICE_S if is_writer else _READER_TIMEOUT_S},
         )
         _prepare_sqlite(engine, is_writer=is_writer)
         return engine
+
+
+def _is_locked(error: Exception) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _prepare_sqlite(engine: AsyncEngine, *, is_writer: bool) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.sync.client import connect
 
 from tests.support.server_process import ServerProcess
 
@@ -156,4 +159,38 @@ def test_a_database_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> Non
     with ServerProcess(tmp_path, "--scripted", "--database-url", url, wait_ready=False) as server:
         assert server.wait() == 1
     assert "Lectern cannot start: the database" in server.text
+    assert "Traceback" not in server.text
+
+
+def test_a_database_in_memory_is_one_sentence(tmp_path: Path) -> None:
+    """It was a traceback."""
+    with ServerProcess(
+        tmp_path, "--scripted", "--database-url", "sqlite://", wait_ready=False
+    ) as server:
+        assert server.wait() == 2
+    assert "must be a file" in server.text
+    assert "--database-url" in server.text
+    assert "Traceback" not in server.text
+
+
+def test_a_locked_database_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """SIGTERM took 91 s while another process held the write lock; the client of a running
+    answer heard of its end after 61 s."""
+    with ServerProcess(tmp_path, *SLOW, "--drain-timeout-s", "0.3") as server:
+        address = server.address.replace("http", "ws") + "/ws/v1"
+        with connect(address, proxy=None) as socket:
+            socket.send('{"type":"hello"}')
+            socket.send(json.dumps({"type": "ask", "id": "a", "text": "When are office hours?"}))
+            while json.loads(socket.recv(30))["type"] != "delta":
+                pass
+            lock = sqlite3.connect(tmp_path / "lectern.db", isolation_level=None, timeout=10)
+            lock.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            server.send_signal()
+            while json.loads(socket.recv(15))["type"] not in ("finish", "error"):
+                pass
+            assert time.monotonic() - began < 6
+        assert server.wait(12) == 0
+        lock.execute("ROLLBACK")
+        lock.close()
     assert "Traceback" not in server.text

@@ -103,6 +103,7 @@ async def open_site(
     answer: Callable[[str], Any] = lambda prompt: "On Tuesday, in room B204 [1].",
     *,
     max_model_len: int = 8192,
+    kv_cache_tokens: int = 65536,
     script: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Site]:
@@ -117,7 +118,9 @@ async def open_site(
         return answer(prompt)
 
     engine = create_scripted_engine(
-        EngineConfig(model=Path("scripted"), max_model_len=max_model_len, kv_cache_tokens=65536),
+        EngineConfig(
+            model=Path("scripted"), max_model_len=max_model_len, kv_cache_tokens=kv_cache_tokens
+        ),
         Script(answer=recorded, **(script or {})),
     )
     config = ServerConfig(
@@ -131,12 +134,14 @@ async def open_site(
 
 
 async def events_of(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """All events of a run by type, when it has ended; `text` of the deltas joined under "text"."""
+    """All events of a run by type, when it has ended; what a reader has read under "text"."""
     found: dict[str, list[dict[str, Any]]] = {}
+    text = ""
     async for event in run.events():
         data = json.loads(event.data)
         found.setdefault(event.type, []).append(data)
-    text = "".join(delta["text"] for delta in found.get("delta", []))
+        if event.type in ("delta", "snapshot"):
+            text = (text if event.type == "delta" else "") + data["text"]
     found["text"] = [{"text": text}]
     return found
 

@@ -7,9 +7,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from server.service.errors import BadRequestError, ConversationBusyError, NotFoundError
+from server.service.errors import (
+    BadRequestError,
+    ConversationBusyError,
+    NotFoundError,
+    QueueFullError,
+)
 from server.service.messages import Continue, Edit, Feedback, Regenerate
+from server.store.messages import Outcome
 from tests.server.app.site import ALICE, BOB, QUESTION, Site, events_of, open_site
 
 pytestmark = pytest.mark.anyio
@@ -240,7 +247,7 @@ async def test_history_that_does_not_fit_is_given_up_and_reported(tmp_path: Path
 
 
 async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path) -> None:
-    question = "When are office hours and how is late work of the lab judged?"
+    question = "When are office hours in room B204, and what do late lab reports lose a day?"
     async with open_site(tmp_path, default_max_tokens=16) as site:
         (roomy,) = (await site.answer(question))["context"]
     assert (roomy["passages_used"], roomy["passages_dropped"]) == (2, 0)
@@ -283,6 +290,87 @@ async def test_an_engine_that_fails_leaves_one_error_and_the_text_so_far(tmp_pat
         answer = await site.stored(events["accepted"][0]["message"])
     assert answer["state"] == "error"
     assert answer["text"] == events["text"][0]["text"] != ""
+
+
+async def test_a_refused_question_may_be_asked_again_under_its_id(tmp_path: Path) -> None:
+    """It got the stored refusal again, later even as a `finish` without usage."""
+    for folder, ttl_s in ((tmp_path / "kept", 600.0), (tmp_path / "gone", 0.0)):
+        async with open_site(folder, script=SLOW, run_log_ttl_s=ttl_s) as site:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(site.app.service.generation, "submit", _full)
+                refused = await site.answer(id="once")
+            (error,) = refused["error"]
+            assert (error["code"], error["retryable"]) == ("queue_full", True)
+            events = await site.answer(id="once")
+            assert events["finish"][0]["finish_detail"] == {"type": "eos"}
+            (accepted,), (before,) = events["accepted"], refused["accepted"]
+            assert accepted["conversation"] == before["conversation"]
+            assert accepted["user_message"] == before["user_message"], "asked once"
+            again = await site.answer(id="once")
+            assert again["accepted"][0]["message"] == accepted["message"]
+            messages = (await site.conversation(accepted["conversation"]))["messages"]
+            assert [one["state"] for one in messages] == ["finished", "error", "finished"]
+
+
+def _full(*_args: object, **_options: object) -> object:
+    raise QueueFullError("full", retry_after_ms=1000)
+
+
+async def test_a_final_error_is_told_again_as_an_error(tmp_path: Path) -> None:
+    async with open_site(tmp_path, max_model_len=1024) as site:
+        first = await site.answer(QUESTION + " really?" * 200, id="long")
+    async with open_site(tmp_path, max_model_len=1024) as site:
+        again = await site.answer(QUESTION + " really?" * 200, id="long")
+        assert "finish" not in again
+        for name in ("code", "message", "retryable", "id"):
+            assert again["error"][0][name] == first["error"][0][name]
+
+
+async def test_a_question_too_long_is_told_so_even_where_nothing_is_found(tmp_path: Path) -> None:
+    """It was answered with "not found in the materials"."""
+    async with open_site(tmp_path, not_found_score=1.0, max_model_len=1024) as site:
+        for size in (1100, 1_000_000):
+            events = await site.answer("z" * size)
+            assert events["error"][0]["code"] == "prompt_too_long"
+            assert "finish" not in events
+
+
+async def test_the_cache_bounds_the_context(tmp_path: Path) -> None:
+    """The prompt was fitted to a window that the KV cache could not hold."""
+    async with open_site(tmp_path, lambda _: "x" * 5000, kv_cache_tokens=1600) as site:
+        events = await site.answer(max_tokens=4000)
+        (context,), (finish,) = events["context"], events["finish"]
+        assert context["window"] == 1600
+        assert events["start"][0]["max_tokens"] + finish["usage"]["prompt_tokens"] == 1600
+        assert finish["finish_reason"] == "length"
+        assert not finish["can_continue"]
+        async with site.client() as client:
+            assert (await client.get("/api/status")).json()["model"]["window"] == 1600
+
+
+async def test_an_end_that_the_database_refuses_is_stored_when_it_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_site(tmp_path) as site:
+        messages = site.app.messages
+        finish, failures = messages.finish, [1]
+
+        async def failing(answer_id: str, outcome: Outcome) -> None:
+            if failures:
+                raise OperationalError("UPDATE", None, Exception("database is locked"))
+            await finish(answer_id, outcome)
+
+        monkeypatch.setattr(messages, "finish", failing)
+        events = await site.answer(id="once")
+        assert events["error"][0]["code"] == "internal"
+        message = events["accepted"][0]["message"]
+        assert (await site.stored(message))["state"] == "running"
+        failures.clear()
+        again = await site.answer(id="once")
+        assert again["accepted"][0]["message"] == message, "the answer that was there"
+        stored = await site.stored(message)
+    assert (stored["state"], stored["finish_detail"]) == ("finished", {"type": "eos"})
+    assert stored["text"] == again["text"][0]["text"] == events["text"][0]["text"] != ""
 
 
 @pytest.mark.one_loop

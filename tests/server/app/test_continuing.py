@@ -100,7 +100,7 @@ async def test_an_ended_answer_cannot_be_continued(tmp_path: Path) -> None:
 
 async def test_an_answer_that_filled_the_window_cannot_be_continued(tmp_path: Path) -> None:
     async with open_site(
-        tmp_path, lambda _: LONG, max_model_len=900, script={"token_chars": 1}
+        tmp_path, lambda _: LONG * 5, max_model_len=900, script={"token_chars": 1}
     ) as site:
         events = await site.answer(max_tokens=5000)
         (start,), (finish,) = events["start"], events["finish"]
@@ -219,7 +219,7 @@ async def test_a_continuation_that_is_refused_leaves_the_answer_as_it_was(
     async with open_site(tmp_path, in_bytes) as site:
         message = (await site.answer(max_tokens=9))["accepted"][0]["message"]
         before: dict[str, Any] = await site.stored(message)
-        site.app.service.admission.drain()
+        await site.app.engine.shutdown(0)
         (error,) = (await site.go_on(message))["error"]
         assert error["code"] == "shutting_down"
         assert await site.stored(message) == before

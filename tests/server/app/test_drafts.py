@@ -10,9 +10,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from server.app.drafts import Drafts
-from server.store.messages import Messages, Partial
+from server.store.messages import Messages, Outcome, Partial
+from server.store.schema import MessageState
 
 pytestmark = pytest.mark.anyio
+
+END = Outcome(MessageState.FINISHED, "stop", {"type": "eos"}, "all of it")
 
 
 class Saved:
@@ -22,6 +25,14 @@ class Saved:
         self.batches: list[list[Partial]] = []
         self.is_saved = asyncio.Event()
         self.num_failures = num_failures
+        self.ends: dict[str, Outcome] = {}
+
+    async def finish(self, answer_id: str, outcome: Outcome) -> None:
+        if self.num_failures:
+            self.num_failures -= 1
+            raise OperationalError("UPDATE", None, Exception("disk full"))
+        self.ends[answer_id] = outcome
+        self.is_saved.set()
 
     async def save_partials(self, partials: Sequence[Partial]) -> None:
         if self.num_failures:
@@ -60,3 +71,43 @@ async def test_a_draft_is_saved_by_itself_and_again_after_a_failure() -> None:
     await drafts.stop()
     await drafts.stop()
     assert saved.batches == [[Partial("a", "x", (1,))]]
+
+
+async def test_an_end_that_could_not_be_stored_is_stored_later() -> None:
+    """While the database took nothing, an answer ended; its row stayed `running` until the next
+    start, and could neither be read whole nor continued."""
+    saved = Saved(num_failures=3)
+    drafts = Drafts(cast(Messages, saved), interval_s=0.01)
+    drafts.start()
+    with drafts.write("a") as draft, pytest.raises(OperationalError):
+        await drafts.finish(draft, END)
+    assert draft.has_end
+    async with asyncio.timeout(5):
+        await saved.is_saved.wait()
+    assert saved.ends == {"a": END}
+    await drafts.stop()
+
+
+async def test_stopping_stores_the_ends_that_are_left_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = Saved(num_failures=1)
+    drafts = Drafts(cast(Messages, saved))
+    with drafts.write("a") as draft, pytest.raises(OperationalError):
+        await drafts.finish(draft, END)
+    await drafts.stop()
+    assert saved.ends == {"a": END}
+
+    async def hang(answer_id: str, outcome: Outcome) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(saved, "finish", hang)
+    monkeypatch.setattr("server.app.drafts._LAST_SAVE_S", 0.05)
+    with drafts.write("b") as draft:
+        ending = asyncio.create_task(drafts.finish(draft, END))
+        await asyncio.sleep(0)
+        ending.cancel()
+        await asyncio.wait([ending])
+    async with asyncio.timeout(2):
+        await drafts.stop()
+    assert "ends of 1 answers" in caplog.text

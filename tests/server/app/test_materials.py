@@ -20,6 +20,7 @@ from server.app.materials.errors import (
 from server.app.materials.importer import MaterialImporter
 from server.app.materials.parser import is_supported, parser_for
 from server.app.materials.text import decode_text
+from server.app.passages import PassageLimits
 from server.store.database import Database, sqlite_url
 from server.store.schema import Material, PassageRow
 
@@ -125,6 +126,16 @@ async def test_the_sample_course_is_imported_once(database: Database) -> None:
         lab = await session.scalar(select(Material).where(Material.name == "lab4.zh.md"))
         assert lab is not None
         assert (lab.kind, lab.week, lab.title) == ("lab", 12, "实验四：流式服务器")
+
+
+async def test_other_limits_make_the_passages_anew(database: Database) -> None:
+    await MaterialImporter(database, count_by_words).import_course(SAMPLE)
+    usual = await contents(database)
+    larger = MaterialImporter(database, count_by_words, PassageLimits(least=150, most=400))
+    await larger.import_course(SAMPLE)
+    joined = await contents(database)
+    assert joined[0].keys() == usual[0].keys()
+    assert joined[1] == joined[2] < usual[1] / 2
 
 
 async def test_an_unchanged_file_keeps_its_rows_and_a_changed_one_is_replaced(

@@ -55,5 +55,10 @@ def test_the_question_chooses_the_language(question: str, language: str) -> None
 
 
 def test_not_found_is_said_in_plain_words() -> None:
-    assert not_found_text("en").startswith("Not found in the course materials.")
-    assert not_found_text("zh").startswith("课程资料中没有找到相关内容。")
+    """Without any passage the text spoke of nearest ones that were not there."""
+    for has_passages in (True, False):
+        english = not_found_text("en", has_passages=has_passages)
+        chinese = not_found_text("zh", has_passages=has_passages)
+        assert english.startswith("Not found in the course materials.")
+        assert chinese.startswith("课程资料中没有找到相关内容。")
+        assert ("passages" in english, "段落" in chinese) == (has_passages, has_passages)

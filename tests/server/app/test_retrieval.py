@@ -75,7 +75,27 @@ async def test_the_threshold_decides(sample: tuple[Database, str]) -> None:
     strict = await Retriever(database, not_found_score=0.99).retrieve(course_id, question)
     loose = await Retriever(database, not_found_score=0.01).retrieve(course_id, question)
     assert (strict.is_found, loose.is_found) == (False, True)
-    assert strict.passages == loose.passages
+    assert strict.score == loose.score == loose.passages[0].score
+
+
+async def test_what_is_found_comes_alone_and_what_is_not_with_the_nearest(
+    sample: tuple[Database, str],
+) -> None:
+    database, course_id = sample
+    question = "Which block does the prefix cache evict first?"
+    found = await Retriever(database, not_found_score=0.5).retrieve(course_id, question)
+    nearest = await Retriever(database, not_found_score=1.1).retrieve(course_id, question)
+    assert found.passages[0].locator == "Eviction"
+    assert not nearest.is_found
+    assert len(found.passages) < len(nearest.passages) == 8
+    assert found.passages == nearest.passages[: len(found.passages)]
+
+
+async def test_passages_as_good_as_the_best_come_with_it(sample: tuple[Database, str]) -> None:
+    database, course_id = sample
+    retrieved = await Retriever(database).retrieve(course_id, "When is each lab due?")
+    places = {(p.title[:5], p.locator) for p in retrieved.passages[:4]}
+    assert places == {(f"Lab {n}", "Deadline") for n in range(1, 5)}
 
 
 @pytest.mark.parametrize("question", ["KV cache lab 3", "KV cache 实验三"])
@@ -115,7 +135,7 @@ async def test_a_new_subject_is_not_held_back_by_the_question_before(
 async def test_the_limit_holds_and_another_course_is_empty(sample: tuple[Database, str]) -> None:
     database, course_id = sample
     retriever = Retriever(database)
-    assert len((await retriever.retrieve(course_id, "lab deadline", limit=5)).passages) == 5
+    assert len((await retriever.retrieve(course_id, "lab deadline", limit=2)).passages) == 2
     assert (await retriever.retrieve("nowhere", "lab deadline")).passages == ()
 
 

@@ -36,7 +36,10 @@ async def test_states() -> None:
     assert (admission.state, admission.is_ready) == ("draining", False)
     with pytest.raises(ShuttingDownError):
         admission.check()
+    admission.check_engine()
     await engine.shutdown(0)
+    with pytest.raises(ShuttingDownError):
+        admission.check_engine()
     assert admission.state == "stopped"
 
 

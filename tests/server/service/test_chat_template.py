@@ -35,6 +35,7 @@ class CharTokenizer:
     """One token a character, and a BOS that it puts in front when asked."""
 
     vocab_size = 1 << 21
+    max_token_bytes = 10
     eos_token_ids = frozenset({1001})
     bos_token: str | None = "<s>"
     eos_token: str | None = "</s>"

@@ -9,9 +9,10 @@ import pytest
 
 from server.service.auth import UserId
 from server.service.errors import NotFoundError
+from server.service.limits import ServiceLimits
 from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
 from server.service.runs import Run, RunRegistry
-from tests.server.service.harness import Json, Socket, serving
+from tests.server.service.harness import Json, Socket, eventually, serving
 from tests.server.service.test_run_log import FINISH
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +31,8 @@ class Recorder:
     async def ask(self, user: UserId, message: Ask) -> Run:
         if message.course == "missing":
             raise NotFoundError("There is no such course.", param="course")
+        if message.course == "slow":
+            await self.gate.wait()
         return self._open(user, message, message.conversation)
 
     async def continue_(self, user: UserId, message: Continue) -> Run:
@@ -42,6 +45,8 @@ class Recorder:
         return self._open(user, message, None)
 
     async def feedback(self, user: UserId, message: Feedback) -> None:
+        if message.message == "slow":
+            await self.gate.wait()
         self.seen.append(message)
         if message.message == "broken":
             raise RuntimeError("a bug")
@@ -134,3 +139,77 @@ async def test_a_reload_finds_the_running_answer() -> None:
             await reloaded.send("attach", run=accepted["run"], after_seq=0)
             app.gate.set()
             assert [event["seq"] for event in await reloaded.answer()] == [1, 2, 3]
+
+
+async def test_a_message_that_waits_holds_up_no_cancel_and_no_ping() -> None:
+    """A feedback that waited for the database kept the whole socket from being read."""
+    app = Recorder()
+    async with serving(app=app) as server, server.socket() as socket:
+        app.runs = server.service.runs
+        await socket.hello()
+        await socket.send("ask", id="1", conversation="c1", text="hi")
+        run = (await socket.until("delta"))[-1]["run"]
+        for n, message in enumerate(("slow", "m1", "m2")):
+            await socket.send("feedback", id=f"f{n}", message=message, value="up")
+        await socket.send("cancel", run=run)
+        await socket.send("ping", id="p")
+        assert await socket.receive() == {"type": "pong", "id": "p"}
+        running = app.runs.get(run)
+        assert running is not None
+        assert running.cancel_detail is not None
+        await socket.send("ask", id="2", conversation="c2", text="hi")
+        assert (await socket.until("delta"))[-1]["text"] == "Ask"
+        assert not [one for one in app.seen if isinstance(one, Feedback)]
+        app.gate.set()
+        await socket.answer()
+        await eventually(lambda: len(app.seen) == 5)
+        judged = [one.id for one in app.seen if isinstance(one, Feedback)]
+        assert judged == ["f0", "f1", "f2"], "in order: the last one counts"
+
+
+async def test_what_was_received_still_happens_after_the_client_left() -> None:
+    app = Recorder()
+    async with serving(app=app) as server:
+        app.runs = server.service.runs
+        async with server.socket() as socket:
+            await socket.hello()
+            await socket.send("ask", id="1", course="slow", text="hi")
+            await socket.send("ask", id="2", text="hi")
+            await socket.send("ping")
+            await socket.receive()
+        app.gate.set()
+        await eventually(lambda: server.service.sockets.num_sessions == 0)
+        await eventually(lambda: [one.id for one in app.seen] == ["1", "2"])
+
+
+async def test_messages_that_wait_are_bounded() -> None:
+    app = Recorder()
+    limits = ServiceLimits(max_waiting_messages=2)
+    async with serving(app=app, limits=limits) as server, server.socket() as socket:
+        await socket.hello()
+        await socket.send("feedback", id="first", message="slow", value="up")
+        await socket.send("ping")
+        await socket.receive()
+        for n in range(3):
+            await socket.send("feedback", id=f"f{n}", message="m1", value="up")
+        error = await socket.receive()
+        assert (error["id"], error["code"], error["retryable"]) == ("f2", "rate_limited", True)
+        app.gate.set()
+        await eventually(lambda: len(app.seen) == 3)
+
+
+async def test_a_question_that_is_being_taken_at_shutdown_hears_that_it_was_not() -> None:
+    """The socket closed before the refusal was sent."""
+    app = Recorder()
+    async with serving(app=app) as server, server.socket() as socket:
+        app.runs = server.service.runs
+        await socket.hello()
+        await socket.send("ask", id="1", course="slow", text="hi")
+        await socket.send("ping")
+        await socket.receive()
+        ending = asyncio.create_task(server.service.shutdown(5))
+        await eventually(lambda: server.service.admission.state == "stopped")
+        app.gate.set()
+        error = await socket.receive()
+        assert (error["id"], error["code"]) == ("1", "shutting_down")
+        await ending

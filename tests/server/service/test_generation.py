@@ -99,8 +99,15 @@ async def test_an_engine_failure_is_the_run_s_error() -> None:
 async def test_long_prompts_report_progress() -> None:
     script = Script(prefill_s=0.02)
     async with serving(script, max_num_batched_tokens=16, max_num_seqs=4) as server:
-        run, _ = await _answer(server, max_tokens=1)
-        kinds = [event.type for event in run.read(0)]
+
+        async def produce(run: Run) -> None:
+            generation = server.service.generation
+            prompt = await generation.prepare_chat(QUESTION)
+            completion = await generation.relay(run, prompt, GenerationOptions(), salt="")
+            generation.finish_run(run, completion, can_continue=False)
+
+        run = server.service.runs.open(USER, produce)
+        kinds = [event.type async for event in run.events()]
         assert kinds[0] == "start"
         assert "progress" in kinds
         assert kinds.index("progress") < kinds.index("delta")
@@ -116,3 +123,57 @@ async def test_counting() -> None:
         too_long = await generation.prepare_chat([ChatMessage("user", "x" * 64)])
         with pytest.raises(PromptTooLongError, match="64"):
             generation.room(too_long)
+
+
+async def test_a_text_that_cannot_fit_is_refused_without_tokenizing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A megabyte was tokenized, for seconds of a thread, only to be refused by its count."""
+    async with serving(max_model_len=64) as server:
+        generation = server.service.generation
+
+        def encode(text: str, **options: bool) -> list[int]:
+            raise AssertionError("it was tokenized")
+
+        monkeypatch.setattr(server.engine.tokenizer, "encode", encode)
+        monster = "讲" * 100_000
+        with pytest.raises(PromptTooLongError, match=r"at least 23\d\d\d tokens.* 64 tokens"):
+            await generation.prepare_chat([ChatMessage("user", monster)])
+        with pytest.raises(PromptTooLongError) as refused:
+            await generation.prompts.raw(monster)
+        assert refused.value.param == "prompt"
+        with pytest.raises(PromptTooLongError) as refused:
+            generation.check_size(monster, param="text")
+        assert refused.value.param == "text"
+
+
+async def test_the_cache_bounds_the_window() -> None:
+    """With a cache smaller than the model's window, room was promised that there was not."""
+    async with serving(max_model_len=4000, kv_cache_tokens=128) as server:
+        prompt = await server.service.generation.prepare_chat(QUESTION)
+        assert server.service.generation.room(prompt) == 128 - prompt.num_tokens
+        async with server.socket() as socket:
+            welcome = await socket.hello()
+            assert welcome["limits"]["max_tokens"] == welcome["model"]["window"] == 128
+
+
+async def test_an_accepted_run_may_still_ask_the_engine_while_the_server_drains() -> None:
+    """A question that was still looking for its passages ended at once at SIGTERM."""
+    async with serving() as server:
+        service = server.service
+        gate = asyncio.Event()
+
+        async def produce(run: Run) -> None:
+            await gate.wait()
+            prompt = await service.generation.prepare_chat(QUESTION)
+            completion = await service.generation.relay(run, prompt, GenerationOptions(), salt="")
+            service.generation.finish_run(run, completion, can_continue=False)
+
+        run = service.runs.open(USER, produce)
+        ending = asyncio.create_task(service.shutdown(5))
+        await eventually(lambda: not service.admission.is_ready)
+        gate.set()
+        events = [event async for event in run.events()]
+        assert b'"eos"' in events[-1].data
+        async with asyncio.timeout(2):
+            await ending

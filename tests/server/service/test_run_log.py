@@ -80,9 +80,21 @@ def test_any_attach_point_gives_the_same_text(
     assert client.seq == log.last_seq == len(script) + 1
     assert client.kept == cited, "what a snapshot does not hold is never dropped"
 
+    _check_fresh(log, (text, client.seq, cited))
+    place = data.draw(st.integers(0, log.last_seq))
+    late = Client()
+    late.take(log.read(0)[:place])
+    log.fold_all()
+    _check_fresh(log, (text, client.seq, cited))
+    late.take(log.read(late.seq))
+    assert (late.text, late.seq, late.kept) == (text, client.seq, cited)
+    assert len(log.read(0)) <= len(cited) + 2
+
+
+def _check_fresh(log: RunLog, expected: tuple[str, int, list[int]]) -> None:
     fresh = Client()
     fresh.take(log.read(0))
-    assert (fresh.text, fresh.seq, fresh.kept) == (text, client.seq, cited)
+    assert (fresh.text, fresh.seq, fresh.kept) == expected
 
 
 @given(steps, st.integers(2, 12))

@@ -11,7 +11,13 @@ import pytest
 
 from engine.api import FinishType, OverloadedError
 from server.service.auth import UserId
-from server.service.errors import ConversationBusyError, NotFoundError, ShuttingDownError
+from server.service.errors import (
+    ConversationBusyError,
+    NotFoundError,
+    QueueFullError,
+    RateLimitedError,
+    ShuttingDownError,
+)
 from server.service.limits import ServiceLimits
 from server.service.runs import Run, RunRegistry
 from tests.server.service.harness import Json, eventually
@@ -184,3 +190,102 @@ async def test_a_reader_that_stalls_holds_nobody_up() -> None:
     assert rest[0]["type"] == "snapshot"
     assert len(rest) <= 6
     assert rest[0]["text"] + "".join(event.get("text", "") for event in rest[1:]) == run.text
+
+
+async def test_a_retryable_error_frees_its_key() -> None:
+    """A message that was refused as retryable got the same refusal for ten minutes."""
+
+    async def full(run: Run) -> None:
+        raise QueueFullError("full")
+
+    async def wrong(run: Run) -> None:
+        raise NotFoundError("No such course.")
+
+    runs = RunRegistry(ServiceLimits(max_kept_runs=2))
+    refused = runs.open(ME, full, key="k")
+    await _events(refused)
+    await eventually(lambda: runs.num_active == 0)
+    again = runs.open(ME, _short, key="k")
+    assert (await _events(again))[-1]["type"] == "finish"
+    gone = runs.open(ME, wrong, key="other")
+    await _events(gone)
+    await eventually(lambda: runs.num_active == 0)
+    assert runs.open(ME, _short, key="other") is gone
+    assert runs.get(refused.id) is None, "two ended runs are kept"
+    assert runs.open(ME, _short, key="k") is again, "the key is the second run's"
+    await runs.shutdown(1)
+
+
+async def test_a_user_has_only_so_many_running() -> None:
+    runs = RunRegistry(ServiceLimits(max_runs_per_user=2))
+    gate = asyncio.Event()
+    first = [runs.open(ME, _until(gate), key=name) for name in "ab"]
+    with pytest.raises(RateLimitedError):
+        runs.open(ME, _short)
+    assert runs.open(ME, _short, key="a") is first[0], "a repeated message opens nothing"
+    runs.open(YOU, _short)
+    gate.set()
+    await eventually(lambda: runs.num_active == 0)
+    runs.open(ME, _short)
+    await runs.shutdown(1)
+
+
+async def test_an_ended_run_keeps_one_text_once_everybody_has_read_it() -> None:
+    """Every delta of every run stayed in memory for ten minutes: 1.5 MB for 5000 tokens."""
+    runs = RunRegistry(ServiceLimits())
+
+    async def produce(run: Run) -> None:
+        for _ in range(1000):
+            run.emit("delta", text="word")
+        run.emit("finish", **FINISH)
+
+    run = runs.open(ME, produce)
+    slow = run.events()
+    await anext(slow)
+    await eventually(lambda: runs.num_active == 0)
+    rest = [event async for event in slow]
+    assert len(rest) == 1000, "a reader that is under way gets every event"
+    assert [event.type for event in run.read(0)] == ["snapshot", "finish"]
+    assert run.text == "word" * 1000
+    assert run.num_bytes < 10_000
+    await runs.shutdown(1)
+
+
+async def test_the_logs_of_ended_runs_are_bounded_by_bytes() -> None:
+    runs = RunRegistry(ServiceLimits(max_kept_bytes=5000))
+
+    async def produce(run: Run) -> None:
+        run.emit("delta", text="x" * 1000)
+        run.emit("finish", **FINISH)
+
+    ended = []
+    for _ in range(4):
+        ended.append(runs.open(ME, produce))
+        await eventually(lambda: runs.num_active == 0)
+    assert [runs.get(run.id) is None for run in ended] == [True, True, False, False]
+    await runs.shutdown(1)
+
+
+async def test_shutdown_is_bounded_whatever_a_run_waits_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a locked database SIGTERM took 91 s; its clients heard nothing for 61 s."""
+    monkeypatch.setattr("server.service.runs._LAST_WORDS_S", 0.05)
+    runs = RunRegistry(ServiceLimits())
+    gate = asyncio.Event()
+
+    async def stubborn(run: Run) -> None:
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    run = runs.open(ME, stubborn)
+    async with asyncio.timeout(2):
+        await runs.shutdown(0.05)
+    (error,) = await _events(run)
+    assert error["code"] == "shutting_down"
+    assert run.id in caplog.text
+    gate.set()
+    await eventually(lambda: runs.num_active == 0)

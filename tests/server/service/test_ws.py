@@ -55,7 +55,12 @@ async def test_hello_and_a_chat(server: Server) -> None:
     async with server.socket() as socket:
         assert socket.connection.subprotocol == "lectern.v1"
         welcome = await socket.hello(locale="zh-CN")
-        assert welcome["model"] == {"name": MODEL, "is_fallback": False, "max_model_len": 4096}
+        assert welcome["model"] == {
+            "name": MODEL,
+            "is_fallback": False,
+            "max_model_len": 4096,
+            "window": 4096,
+        }
         assert welcome["limits"]["max_message_bytes"] > 0
         assert welcome["active_runs"] == []
         await socket.ask("Where?", max_tokens=4, temperature=0, seed=1, stop="never")
@@ -188,7 +193,10 @@ async def test_a_run_outlives_its_socket() -> None:
             )
             gone = await socket.receive()
             assert (gone["code"], gone["run"]) == ("resume_gone", "old")
-            assert await socket.answer() == first + rest
+            again = await socket.answer()
+            assert [event["type"] for event in again] == ["accepted", "start", "snapshot", "finish"]
+            assert (again[:2], again[-1]) == (first[:2], rest[-1])
+            assert _text(again) == SLOW_TEXT
 
 
 async def test_two_sockets_follow_one_run() -> None:
@@ -289,9 +297,11 @@ async def test_a_run_s_events_over_sse() -> None:
         path = f"/v1/runs/{run}/events"
         own = {"authorization": f"Bearer {session}"}
         whole = await server.http.get(path, headers=own)
-        assert whole.text.count("\ndata: ") == len(events) + 1
-        rest = await server.http.get(path, headers={**own, "last-event-id": "50"})
-        assert rest.text.startswith("id: 51\n")
+        kept = ("accepted", "start", "snapshot", "finish")
+        assert [whole.text.count(f'"type":"{name}"') for name in kept] == [1, 1, 1, 1]
+        last = len(events) + 1
+        rest = await server.http.get(path, headers={**own, "last-event-id": str(last - 1)})
+        assert rest.text.startswith(f"id: {last}\n")
         assert (await server.http.get(path)).status_code == 410
 
 
@@ -401,6 +411,66 @@ async def test_a_queued_question_hears_its_place() -> None:
         queued = [event for event in await socket.answer() if event["type"] == "queued"]
         assert [event["position"] for event in queued] == [1]
         assert (await socket.answer())[-1]["finish_detail"] == {"type": "eos"}
+
+
+async def test_a_long_first_step_is_no_queue() -> None:
+    """On an idle server a long prompt was told to be next in line, with nobody before it."""
+    async with serving(Script(prefill_s=0.8)) as server, server.socket() as socket:
+        await socket.hello()
+        await socket.ask()
+        assert "queued" not in {event["type"] for event in await socket.answer()}
+
+
+async def test_hello_again_names_a_session_that_works() -> None:
+    """A second hello without a token answered a random name in place of the session."""
+    async with serving() as server:
+        async with server.socket() as socket:
+            await socket.ask()
+            run = (await socket.answer())[0]["run"]
+            session = (await socket.hello())["session"]
+            assert (await socket.hello())["session"] == session
+        async with server.socket() as socket:
+            resume = [{"run": run, "after_seq": 0}]
+            welcome = await socket.hello(token=session, resume=resume)
+            assert welcome["session"] == session
+            assert (await socket.answer())[-1]["run"] == run
+            assert (await socket.hello())["session"] == session
+
+
+async def test_a_hello_may_resume_only_so_many_runs() -> None:
+    """Hundreds of unknown runs filled the outbox, and the socket closed as overloaded."""
+    async with serving(limits=ServiceLimits(max_resumes=3)) as server, server.socket() as socket:
+        unknown = [{"run": f"r{n}"} for n in range(4)]
+        await socket.send("hello", resume=unknown)
+        error = await socket.receive()
+        assert (error["code"], error["param"]) == ("bad_request", "resume")
+        assert "3" in error["message"]
+        assert (await socket.hello(resume=unknown[:3]))["limits"]["max_resumes"] == 3
+        assert [(await socket.receive())["code"] for _ in range(3)] == ["resume_gone"] * 3
+
+
+async def test_runs_per_user_are_bounded_over_all_sockets() -> None:
+    """Opening sockets, asking and leaving made runs without any bound."""
+    limits = ServiceLimits(max_runs_per_user=2)
+    slower = Script(answer=lambda _: SLOW_TEXT, token_s=0.02)
+    async with serving(slower, limits=limits) as server:
+        async with server.socket() as socket:
+            session = (await socket.hello())["session"]
+            for name in ("q1", "q2"):
+                await socket.ask(id=name)
+                await socket.until("accepted")
+        async with server.socket() as socket:
+            await socket.hello(token=session)
+            await socket.ask(id="q3")
+            error = await socket.receive()
+            assert (error["id"], error["code"]) == ("q3", "rate_limited")
+            async with server.socket() as other:
+                await other.hello()
+                await other.ask(max_tokens=1)
+                assert (await other.answer())[-1]["type"] == "finish"
+            await eventually(lambda: server.service.runs.num_active == 0)
+            await socket.ask(id="q3", max_tokens=1)
+            assert (await socket.answer())[-1]["type"] == "finish"
 
 
 async def test_no_courses_without_an_application(server: Server) -> None:

@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from server.store.database import Database, sqlite_url
+from server.store.database import Database, UnsupportedDatabaseError, sqlite_url
 from server.store.schema import Course, Material, Table, User
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_sqlite_is_durable_and_readers_do_not_wait(database: Database) -> 
         "journal_mode": "wal",
         "synchronous": 2,
         "foreign_keys": 1,
-        "busy_timeout": 30_000,
+        "busy_timeout": 5_000,
     }
 
 
@@ -166,5 +166,36 @@ async def test_another_process_with_the_write_lock_is_waited_for(
 
 
 async def test_memory_databases_are_refused() -> None:
-    with pytest.raises(ValueError, match="file"):
+    with pytest.raises(UnsupportedDatabaseError, match="file"):
         Database("sqlite://")
+
+
+async def test_a_missing_driver_is_named() -> None:
+    with pytest.raises(UnsupportedDatabaseError, match="mysql"):
+        Database("mysql://localhost/lectern")
+
+
+async def test_a_writer_that_waits_for_another_process_can_be_cancelled(
+    database: Database, database_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited 30 s in SQLite, whoever wanted to stop it; and gives up by itself in time."""
+    other = sqlite3.connect(database_path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    async def write() -> None:
+        async with database.transaction() as session:
+            session.add(User(id="u1"))
+
+    writer = asyncio.create_task(write())
+    await asyncio.sleep(0.4)
+    writer.cancel()
+    started = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await writer
+    assert time.monotonic() - started < 2
+    monkeypatch.setattr("server.store.database._BUSY_TIMEOUT_S", 0.3)
+    with pytest.raises(OperationalError, match="locked"):
+        await write()
+    other.execute("ROLLBACK")
+    other.close()
+    await write()
