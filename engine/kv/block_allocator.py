@@ -32,23 +32,24 @@ class BlockAllocator:
         """Blocks that hold `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)
 
-    def match(self, sequence: Sequence) -> list[tuple[BlockHash, BlockId]]:
+    def match(self, sequence: Sequence) -> list[BlockId]:
         """The longest cached prefix of the sequence's tokens, at most all but the last token,
         since one position must be computed to get logits. Takes no references."""
-        found: list[tuple[BlockHash, BlockId]] = []
+        found: list[BlockId] = []
         if not self._is_caching:
             return found
         size = self.block_size
-        tokens = sequence.token_ids
-        parent = root_hash(self._model, sequence.request.cache_salt)
-        for start in range(0, len(tokens) - size, size):
-            chunk = tokens[start : start + size]
-            parent = chain_hash(parent, chunk)
-            block = self._cache.lookup(parent, chunk)
+        for index in range((sequence.num_tokens - 1) // size):
+            tokens = sequence.token_ids[index * size : (index + 1) * size]
+            block = self._cache.lookup(self._hash(sequence, index), tokens)
             if block is None:
                 break
-            found.append((parent, block))
+            found.append(block)
         return found
+
+    def num_cached_tokens(self, sequence: Sequence) -> int:
+        """Tokens that `admit` would find in the prefix cache now."""
+        return len(self.match(sequence)) * self.block_size
 
     def admit(self, sequence: Sequence, *, reserve_blocks: int = 0) -> bool:
         """Gives the sequence blocks for all its tokens, cached ones first, and sets
@@ -56,15 +57,15 @@ class BlockAllocator:
         `reserve_blocks` would still be available afterwards."""
         hit = self.match(sequence)
         num_new = self.num_blocks_for(sequence.num_tokens) - len(hit)
-        num_idle_hits = sum(self.pool.references(block) == 0 for _, block in hit)
+        num_idle_hits = sum(self.pool.references(block) == 0 for block in hit)
         if num_new + num_idle_hits + reserve_blocks > self.pool.num_available:
             return False
-        self.pool.acquire(block for _, block in hit)
+        self.pool.acquire(hit)
         fresh = self.pool.allocate(num_new)
         assert fresh is not None
-        sequence.table.extend(block for _, block in hit)
+        sequence.table.extend(hit)
         sequence.table.extend(fresh)
-        sequence.table.hashes.extend(block_hash for block_hash, _ in hit)
+        sequence.table.num_published = len(hit)
         sequence.num_computed_tokens = len(hit) * self.block_size
         return True
 
@@ -84,17 +85,12 @@ class BlockAllocator:
         if not self._is_caching:
             return
         size, table = self.block_size, sequence.table
-        for index in range(len(table.hashes), sequence.num_computed_tokens // size):
-            parent = (
-                table.hashes[-1]
-                if table.hashes
-                else root_hash(self._model, sequence.request.cache_salt)
-            )
+        num_full = sequence.num_computed_tokens // size
+        for index in range(table.num_published, num_full):
             tokens = sequence.token_ids[index * size : (index + 1) * size]
-            block_hash = chain_hash(parent, tokens)
-            table.hashes.append(block_hash)
-            if self._cache.insert(block_hash, tokens, table.blocks[index]):
+            if self._cache.insert(self._hash(sequence, index), tokens, table.blocks[index]):
                 self.pool.mark_cached(table.blocks[index])
+        table.num_published = num_full
 
     def free(self, sequence: Sequence) -> None:
         """Takes all blocks from the sequence; what was published stays in the prefix cache."""
@@ -109,3 +105,12 @@ class BlockAllocator:
         """Raises BlockPoolError unless exactly `sequences` hold all references."""
         held = Counter(block for sequence in sequences for block in sequence.table.blocks)
         self.pool.check(dict(held))
+
+    def _hash(self, sequence: Sequence, index: int) -> BlockHash:
+        """The chained hash of the sequence's full block `index`."""
+        hashes, size = sequence.block_hashes, self.block_size
+        while len(hashes) <= index:
+            parent = hashes[-1] if hashes else root_hash(self._model, sequence.request.cache_salt)
+            start = len(hashes) * size
+            hashes.append(chain_hash(parent, sequence.token_ids[start : start + size]))
+        return hashes[index]

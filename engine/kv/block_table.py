@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.kv.block_pool import BlockId
-from engine.kv.prefix_cache import BlockHash
 
 
 class BlockTable:
     """Token i of the sequence lies in block `blocks[i // block_size]`. Owned by the engine thread.
 
-    `hashes` covers the leading blocks that are full and computed; `num_contiguous` is the length
-    of the leading run of blocks with consecutive ids, which attention can read without a gather.
+    `num_published` leading blocks are full, computed and known to the prefix cache;
+    `num_contiguous` is the length of the leading run of blocks with consecutive ids, which
+    attention can read without a gather.
     """
 
-    __slots__ = ("blocks", "hashes", "num_contiguous")
+    __slots__ = ("blocks", "num_contiguous", "num_published")
 
     def __init__(self) -> None:
         self.blocks: list[BlockId] = []
-        self.hashes: list[BlockHash] = []
+        self.num_published = 0
         self.num_contiguous = 0
 
     @property
@@ -37,6 +37,6 @@ class BlockTable:
     def clear(self) -> list[BlockId]:
         """Empties the table and returns what it held."""
         blocks, self.blocks = self.blocks, []
-        self.hashes = []
+        self.num_published = 0
         self.num_contiguous = 0
         return blocks

@@ -1,4 +1,4 @@
-"""`WaitingQueue`: sequences that have no blocks yet, in the order they should be admitted."""
+"""`WaitingQueue`: sequences that have no blocks, and `urgency`: the order they are served in."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from engine.scheduling.sequence import Sequence
 from engine.types import RequestId
 
-AGEING_TOKENS_PER_S = 200.0
-"""A waiting second weighs as much as this many tokens of a shorter prompt. So shorter prompts
-go first, but a prompt of n tokens waits behind newer ones for at most n / 200 seconds."""
+AGEING_SHARE = 0.1
+"""A waiting second weighs as much as a tenth of the tokens that the engine computes in a second.
+So shorter prompts go first, but a prompt that takes n seconds waits behind newer ones for at most
+10 n seconds."""
 
 
-def urgency(sequence: Sequence, now_s: float) -> tuple[int, bool, float, float]:
+def urgency(
+    sequence: Sequence, work: int, now_s: float, ageing_tokens_per_s: float
+) -> tuple[int, bool, float, float]:
     """Sort key, smallest first: priority, then those that had run before (somebody watches a
-    stream that stands still), then work left less age, then arrival."""
+    stream that stands still), then `work` left (tokens) less age, then arrival."""
     age_s = now_s - sequence.arrival_s
-    work = sequence.num_remaining_tokens - AGEING_TOKENS_PER_S * age_s
     is_new = sequence.num_preemptions == 0
-    return (sequence.request.priority, is_new, work, sequence.arrival_s)
+    left = work - ageing_tokens_per_s * age_s
+    return (sequence.request.priority, is_new, left, sequence.arrival_s)
 
 
 class WaitingQueue:
@@ -40,7 +43,3 @@ class WaitingQueue:
     def remove(self, sequence: Sequence) -> None:
         """Takes a sequence out; it must be there."""
         del self._sequences[sequence.request_id]
-
-    def by_urgency(self, now_s: float) -> list[Sequence]:
-        """All of them, most urgent first."""
-        return sorted(self._sequences.values(), key=lambda sequence: urgency(sequence, now_s))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.kv.block_allocator import BlockAllocator
-from engine.scheduling.queues import WaitingQueue, urgency
+from engine.scheduling.queues import AGEING_SHARE, WaitingQueue, urgency
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence, SequenceStatus
 from engine.scheduling.step_cost import StepCost
@@ -90,14 +90,14 @@ class Scheduler:
         num_decodes = len(scheduled)
         budget = self._prefill_budget(num_decodes)
         # What was just preempted would take the blocks straight back.
-        for sequence in self._prefills(now_s, admit=not preempted and budget > 0):
-            if budget <= 0:
-                break
+        for sequence in self._prefills(now_s, admit=not preempted) if budget > 0 else ():
             count = min(budget, sequence.num_remaining_tokens)
             is_last = count == sequence.num_remaining_tokens
             start = sequence.num_computed_tokens
             scheduled.append(ScheduledSequence(sequence, start, count, samples=is_last))
             budget -= count
+            if budget <= 0:
+                break
         num_prefill = sum(item.num_tokens for item in scheduled[num_decodes:])
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
         return SchedulerOutput(
@@ -143,7 +143,8 @@ class Scheduler:
         candidates = started
         if admit and len(self._running) < self._limits.max_num_seqs:
             candidates = [*started, *self._waiting]
-        candidates.sort(key=lambda sequence: urgency(sequence, now_s))
+        ageing = self._ageing_tokens_per_s()
+        candidates.sort(key=lambda sequence: urgency(sequence, self._work(sequence), now_s, ageing))
         can_admit = True
         for sequence in candidates:
             if sequence.status is SequenceStatus.WAITING:
@@ -152,6 +153,16 @@ class Scheduler:
                 if not can_admit:
                     continue
             yield sequence
+
+    def _work(self, sequence: Sequence) -> int:
+        """Tokens to compute before the sequence samples, as the prefix cache stands."""
+        if sequence.status is SequenceStatus.WAITING:
+            return sequence.num_tokens - self._allocator.num_cached_tokens(sequence)
+        return sequence.num_remaining_tokens
+
+    def _ageing_tokens_per_s(self) -> float:
+        cost = self._cost.fit()
+        return AGEING_SHARE / cost[1] if cost else 0.0
 
     def _admit(self, sequence: Sequence, now_s: float) -> bool:
         if len(self._running) >= self._limits.max_num_seqs:

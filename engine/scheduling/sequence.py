@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from engine.kv.block_table import BlockTable
+from engine.kv.prefix_cache import BlockHash
 from engine.types import GenerationRequest, RequestId
 
 
@@ -26,6 +27,7 @@ class Sequence:
 
     __slots__ = (
         "arrival_s",
+        "block_hashes",
         "first_scheduled_s",
         "first_token_s",
         "num_cached_tokens",
@@ -50,6 +52,9 @@ class Sequence:
         """What the prefix cache supplied when first scheduled; None before."""
         self.status = SequenceStatus.WAITING
         self.table = BlockTable()
+        self.block_hashes: list[BlockHash] = []
+        """Chained hashes of the leading full blocks, as far as somebody asked for them; tokens
+        are only ever appended, so they stay true."""
         self.seed = seed
         self.arrival_s = arrival_s
         self.first_scheduled_s: float | None = None

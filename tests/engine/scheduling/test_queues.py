@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-from engine.scheduling.queues import AGEING_TOKENS_PER_S, WaitingQueue
+from engine.scheduling.queues import WaitingQueue, urgency
 from engine.scheduling.sequence import Sequence
 from tests.support.engines import make_request
+
+AGEING_TOKENS_PER_S = 50.0
 
 
 def make_queue(*entries: tuple[str, int, float, int]) -> WaitingQueue:
@@ -13,7 +15,10 @@ def make_queue(*entries: tuple[str, int, float, int]) -> WaitingQueue:
 
 
 def names(queue: WaitingQueue, now_s: float) -> list[str]:
-    return [sequence.request_id for sequence in queue.by_urgency(now_s)]
+    def key(sequence: Sequence) -> tuple[int, bool, float, float]:
+        return urgency(sequence, sequence.num_remaining_tokens, now_s, AGEING_TOKENS_PER_S)
+
+    return [sequence.request_id for sequence in sorted(queue, key=key)]
 
 
 def test_shorter_prompts_first() -> None:

@@ -12,13 +12,22 @@ from tests.support.engines import make_request
 class Bench:
     """A scheduler whose steps a test makes by hand; every sample is the token 1."""
 
-    def __init__(self, *, num_blocks: int = 64, block_size: int = 4, **limits: float) -> None:
-        self.allocator = BlockAllocator(num_blocks, block_size, enable_prefix_cache=False)
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        enable_prefix_cache: bool = False,
+        **limits: float,
+    ) -> None:
+        self.allocator = BlockAllocator(
+            num_blocks, block_size, enable_prefix_cache=enable_prefix_cache
+        )
         self.scheduler = Scheduler(SchedulerLimits(**limits), self.allocator)  # type: ignore[arg-type]
         self.now_s = 0.0
 
-    def add(self, name: str, size: int, priority: int = 0) -> Sequence:
-        sequence = Sequence(make_request(name, size, priority=priority), arrival_s=self.now_s)
+    def add(self, name: str, prompt: int | tuple[int, ...], priority: int = 0) -> Sequence:
+        sequence = Sequence(make_request(name, prompt, priority=priority), arrival_s=self.now_s)
         self.now_s += 0.001
         self.scheduler.add(sequence)
         return sequence
@@ -160,6 +169,34 @@ def test_admission_leaves_a_block_for_each_running_sequence_to_grow() -> None:
     bench.step()
     assert bench.allocator.pool.num_available == 3
     assert bench.scheduler.num_waiting == 1, "c needs 2, and 2 of 3 are left for a and b"
+
+
+def test_what_the_prefix_cache_holds_is_no_work() -> None:
+    """A short question behind a long shared prompt is short: it comes before older, longer ones."""
+    bench = Bench(max_num_batched_tokens=40, enable_prefix_cache=True)
+    shared = tuple(range(32))
+    first = bench.add("first", (*shared, 1))
+    bench.step()
+    bench.scheduler.finish(first)
+    bench.add("old", 20)
+    late = bench.add("late", (*shared, 2, 3))
+    assert bench.allocator.num_cached_tokens(late) == 32
+    assert [name for name, _, _ in shape(bench.step())] == ["late", "old"]
+
+
+def test_age_weighs_as_the_engine_is_fast() -> None:
+    """A second of a slow engine is few tokens: there a new short prompt still goes first."""
+    order = {}
+    for seconds_per_token in (0.01, 0.00001):
+        bench = Bench(max_num_batched_tokens=8, prefill_step_time_target_s=60.0)
+        bench.add("warm", 8)
+        bench.step(8 * seconds_per_token)
+        bench.scheduler.finish(bench.scheduler.sequences()[0])
+        bench.add("old", 40)
+        bench.now_s += 1.0
+        bench.add("new", 8)
+        order[seconds_per_token] = shape(bench.step())[0][0]
+    assert order == {0.01: "new", 0.00001: "old"}
 
 
 def test_preemption_takes_the_least_work_and_never_the_eldest() -> None:
