@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
@@ -67,13 +69,8 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     loaded = load_model(config, on_progress)
-    model = loaded.config
+    model, device = loaded.config, loaded.model.device
     max_model_len = model.max_model_len(config.max_model_len)
-    if max_model_len > model.max_position_embeddings:
-        raise ModelLoadError(
-            f"max_model_len is {max_model_len}, and the model has "
-            f"{model.max_position_embeddings} positions"
-        )
     num_blocks = _num_blocks(
         config,
         max_model_len,
@@ -83,6 +80,7 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
             head_dim=model.head_dim,
             dtype=loaded.model.dtype,
         ),
+        (lambda: torch.cuda.mem_get_info()[0]) if device.type == "cuda" else _available_bytes,
     )
     cache = KVCache(
         num_layers=model.num_layers,
@@ -91,7 +89,7 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
         dtype=loaded.model.dtype,
-        device=loaded.model.device,
+        device=device,
     )
     return _assemble(
         config,
@@ -101,15 +99,17 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
         num_blocks=num_blocks,
         architecture=model.architecture,
         dtype=str(loaded.model.dtype).removeprefix("torch."),
-        device=loaded.model.device.type,
+        device=device.type,
         vocab_size=model.vocab_size,
     )
 
 
-def _num_blocks(config: EngineConfig, max_model_len: int, bytes_per_token: int) -> int:
+def _num_blocks(
+    config: EngineConfig, max_model_len: int, bytes_per_token: int, available: Callable[[], int]
+) -> int:
     if config.kv_cache_tokens is not None:
         return -(-config.kv_cache_tokens // config.block_size)
-    affordable = int(_available_bytes() * MAX_MEMORY_SHARE) // bytes_per_token
+    affordable = int(available() * MAX_MEMORY_SHARE) // bytes_per_token
     wanted = max(max_model_len, min(DEFAULT_KV_CACHE_TOKENS, config.max_num_seqs * max_model_len))
     num_blocks = min(wanted, affordable) // config.block_size
     if num_blocks == 0:
@@ -123,11 +123,16 @@ def _num_blocks(config: EngineConfig, max_model_len: int, bytes_per_token: int) 
 
 def _available_bytes() -> int:
     """Memory that Linux can give without swapping."""
-    with open("/proc/meminfo", encoding="ascii") as meminfo:
-        for line in meminfo:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    raise ModelLoadError("set kv_cache_tokens: the available memory cannot be read")
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ModelLoadError(
+        "This system does not say how much memory is available: set --kv-cache-tokens."
+    )
 
 
 def _assemble(
@@ -153,6 +158,7 @@ def _assemble(
         max_num_batched_tokens=config.max_num_batched_tokens,
         step_time_target_s=config.step_time_target_s,
         prefill_step_time_target_s=config.prefill_step_time_target_s,
+        min_chunk_tokens=config.min_chunk_tokens,
         max_prefill_gap_steps=config.max_prefill_gap_steps,
     )
     core = EngineCore(

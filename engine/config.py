@@ -39,6 +39,8 @@ class EngineConfig:
     """Prefill chunks are cut so that a step with running decodes stays near this."""
     prefill_step_time_target_s: float = 1.0
     """The same where nothing decodes: a cancel or a new request waits for a step to end."""
+    min_chunk_tokens: int = 32
+    """A prefill chunk is not made smaller than this, unless its prompt ends there."""
     max_prefill_gap_steps: int = 4
     """With decodes running, a waiting prefill gets a chunk at least every so many steps."""
     enable_prefix_cache: bool = True
@@ -53,6 +55,7 @@ class EngineConfig:
             ("max_num_seqs", 1, 4096),
             ("max_num_batched_tokens", 1, 1_000_000),
             ("max_queued_requests", 0, 1_000_000),
+            ("min_chunk_tokens", 1, 1_000_000),
             ("max_prefill_gap_steps", 1, 1000),
             ("max_pending_chars", 1, 1 << 30),
         ):

@@ -98,10 +98,6 @@ class EngineCore:
         started_s = self._clock()
         outputs = self._expire(started_s)
         plan = self._scheduler.schedule(started_s)
-        outputs += [
-            self._finish(sequence, FinishDetail(FinishType.KV_CAPACITY))
-            for sequence in plan.out_of_cache
-        ]
         if not plan.scheduled:
             return outputs
         result = self._runner.execute(plan)
@@ -174,6 +170,8 @@ class EngineCore:
             return FinishDetail(FinishType.MAX_TOKENS), text
         if sequence.num_tokens >= self._max_model_len:
             return FinishDetail(FinishType.CONTEXT_WINDOW), text
+        if sequence.num_tokens >= self._allocator.capacity_tokens:
+            return FinishDetail(FinishType.KV_CAPACITY), text
         return None, text
 
     def _expire(self, now_s: float) -> list[RequestOutput]:

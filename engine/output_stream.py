@@ -63,13 +63,6 @@ class OutputStream:
             self._is_exhausted = True
         return output
 
-    def take(self) -> RequestOutput | None:
-        """What is pending, without waiting."""
-        output, self._pending = self._pending, None
-        if output is not None and output.finish is not None:
-            self._is_exhausted = True
-        return output
-
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
         while (output := await self.get()) is not None:
             yield output

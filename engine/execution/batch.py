@@ -13,6 +13,8 @@ from engine.kernels.attention import AttentionLayout, SequenceSpan
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence
 
+_CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
@@ -26,8 +28,8 @@ class StepBatch:
     layout: AttentionLayout
 
 
-def build_batch(plan: SchedulerOutput, block_size: int) -> StepBatch:
-    """Lays the plan out for one forward pass on the CPU."""
+def build_batch(plan: SchedulerOutput, block_size: int, device: torch.device = _CPU) -> StepBatch:
+    """Lays the plan out for one forward pass on `device`."""
     input_ids: list[int] = []
     positions, slots, spans, sample_rows = [], [], [], []
     sampling = []
@@ -37,16 +39,16 @@ def build_batch(plan: SchedulerOutput, block_size: int) -> StepBatch:
         input_ids += item.sequence.token_ids[item.start : end]
         positions.append(np.arange(item.start, end))
         slots.append(_slots(item.sequence, range(item.start, end), block_size))
-        spans.append(_span(item, query_start, block_size))
+        spans.append(_span(item, query_start, block_size, device))
         if item.samples:
             sample_rows.append(len(input_ids) - 1)
             sampling.append(item.sequence)
     return StepBatch(
-        torch.tensor(input_ids),
-        torch.from_numpy(np.concatenate(positions)),
-        torch.tensor(sample_rows, dtype=torch.int64),
+        torch.tensor(input_ids, device=device),
+        torch.from_numpy(np.concatenate(positions)).to(device),
+        torch.tensor(sample_rows, dtype=torch.int64, device=device),
         tuple(sampling),
-        AttentionLayout(torch.from_numpy(np.concatenate(slots)), tuple(spans)),
+        AttentionLayout(torch.from_numpy(np.concatenate(slots)).to(device), tuple(spans)),
     )
 
 
@@ -57,12 +59,14 @@ def _slots(sequence: Sequence, positions: Iterable[int], block_size: int) -> np.
     return np.asarray(blocks[where // block_size] * block_size + where % block_size)
 
 
-def _span(item: ScheduledSequence, query_start: int, block_size: int) -> SequenceSpan:
+def _span(
+    item: ScheduledSequence, query_start: int, block_size: int, device: torch.device
+) -> SequenceSpan:
     table = item.sequence.table
     context_len = item.start + item.num_tokens
     if table.num_contiguous * block_size >= context_len:
         return SequenceSpan(
             query_start, item.num_tokens, context_len, table.blocks[0] * block_size, None
         )
-    slots = torch.from_numpy(_slots(item.sequence, range(context_len), block_size))
+    slots = torch.from_numpy(_slots(item.sequence, range(context_len), block_size)).to(device)
     return SequenceSpan(query_start, item.num_tokens, context_len, None, slots)

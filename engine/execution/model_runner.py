@@ -7,7 +7,7 @@ import torch
 from engine.execution.batch import build_batch
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
-from engine.kernels.attention import AttentionKind, create_attention
+from engine.kernels.attention import create_attention
 from engine.kv.kv_cache import KVCache
 from engine.models.decoder import Decoder
 from engine.scheduling.scheduler_output import SchedulerOutput
@@ -17,17 +17,16 @@ from engine.types import RequestId
 class TorchModelRunner:
     """Implements `ModelRunner`. Owned by the engine thread."""
 
-    def __init__(self, model: Decoder, cache: KVCache, *, attention: AttentionKind = "cpu") -> None:
+    def __init__(self, model: Decoder, cache: KVCache) -> None:
         self._model = model
         self._cache = cache
-        self._attention: AttentionKind = attention
         self._sampler = Sampler()
 
     @torch.inference_mode()
     def execute(self, plan: SchedulerOutput) -> StepResult:
         """Forward for all scheduled tokens; the head only for rows that sample."""
-        batch = build_batch(plan, self._cache.block_size)
-        attention = create_attention(self._attention, self._cache, batch.layout)
+        batch = build_batch(plan, self._cache.block_size, self._model.device)
+        attention = create_attention("fused", self._cache, batch.layout)
         hidden = self._model.forward(batch.input_ids, batch.positions, attention)
         if not batch.sampling:
             return StepResult([])

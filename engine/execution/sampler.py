@@ -55,8 +55,8 @@ def gumbel(seed: int, position: int, token_ids: Tensor) -> Tensor:
     bits = (bits ^ _shift_right(bits, 30)) * _signed(_MIX_1)
     bits = (bits ^ _shift_right(bits, 27)) * _signed(_MIX_2)
     bits = bits ^ _shift_right(bits, 31)
-    # 53 bits to the open interval (0, 1): neither logarithm is infinite.
-    uniform = (_shift_right(bits, 11).double() + 0.5) * 2.0**-53
+    # 52 bits to the open interval (0, 1), exactly: neither logarithm is infinite.
+    uniform = (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
     return -torch.log(-torch.log(uniform))
 
 

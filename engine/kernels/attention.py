@@ -55,7 +55,7 @@ class Attention(Protocol):
         ...
 
 
-AttentionKind = Literal["cpu", "reference"]
+AttentionKind = Literal["fused", "reference"]
 
 
 def create_attention(kind: AttentionKind, cache: KVCache, layout: AttentionLayout) -> Attention:
@@ -64,9 +64,9 @@ def create_attention(kind: AttentionKind, cache: KVCache, layout: AttentionLayou
         from engine.kernels.reference import ReferenceAttention
 
         return ReferenceAttention(cache, layout)
-    from engine.kernels.cpu import CpuAttention
+    from engine.kernels.fused import FusedAttention
 
-    return CpuAttention(cache, layout)
+    return FusedAttention(cache, layout)
 
 
 def visible(span: SequenceSpan, window: int | None, device: torch.device) -> Tensor:

@@ -53,13 +53,14 @@ class ModelConfig:
     dtype: str | None = None
     """The dtype that the checkpoint was made in, when config.json says so."""
 
-    @property
-    def sliding_window(self) -> int | None:
-        """The window of the layers that have one."""
-        return next((window for window in self.layer_windows if window is not None), None)
-
     def max_model_len(self, requested: int | None) -> int:
-        """Prompt and answer together: as requested, else the model's window, at most 8192."""
+        """Prompt and answer together: as requested, else the model's window, at most 8192.
+        Raises ModelLoadError for more than the model has positions."""
+        if requested is not None and requested > self.max_position_embeddings:
+            raise ModelLoadError(
+                f"max_model_len is {requested}, and the model has "
+                f"{self.max_position_embeddings} positions."
+            )
         return requested or min(self.max_position_embeddings, DEFAULT_MAX_MODEL_LEN)
 
 

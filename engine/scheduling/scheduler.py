@@ -20,8 +20,7 @@ from engine.types import RequestId
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """See the fields of the same names in `EngineConfig`. `min_chunk_tokens`: a prefill chunk
-    beside running decodes is not made smaller than this, unless its prompt ends there."""
+    """See the fields of the same names in `EngineConfig`."""
 
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
@@ -41,6 +40,8 @@ class Scheduler:
         self._running: dict[RequestId, Sequence] = {}
         self._cost = StepCost()
         self._steps_without_prefill = 0
+        self._blocked_at: int | None = None
+        """Available blocks when the head of the queue did not fit; None: not known to."""
         self.num_preemptions = 0
 
     @property
@@ -65,6 +66,7 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
         self._waiting.add(sequence)
+        self._blocked_at = None
 
     def finish(self, sequence: Sequence) -> None:
         """Takes the sequence out, wherever it is, and gives its blocks back."""
@@ -80,12 +82,10 @@ class Scheduler:
     def schedule(self, now_s: float) -> SchedulerOutput:
         """Chooses the next step and allocates its blocks. Preempts if running sequences cannot
         grow; the running sequence that came first is never preempted, so one always advances."""
-        preempted, out_of_cache = self._grow_decodes()
+        preempted = self._grow_decodes()
         decodes = [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
         scheduled = [
-            ScheduledSequence(seq, seq.num_computed_tokens, 1, samples=True)
-            for seq in decodes
-            if seq not in out_of_cache
+            ScheduledSequence(seq, seq.num_computed_tokens, 1, samples=True) for seq in decodes
         ]
         num_decodes = len(scheduled)
         budget = self._prefill_budget(num_decodes)
@@ -100,9 +100,7 @@ class Scheduler:
                 break
         num_prefill = sum(item.num_tokens for item in scheduled[num_decodes:])
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
-        return SchedulerOutput(
-            tuple(scheduled), tuple(preempted), tuple(out_of_cache), num_decodes, num_prefill
-        )
+        return SchedulerOutput(tuple(scheduled), tuple(preempted), num_decodes, num_prefill)
 
     def commit(self, item: ScheduledSequence, token_id: int | None) -> None:
         """Books a computed item: its tokens are in the cache, and `token_id` was sampled."""
@@ -141,7 +139,7 @@ class Scheduler:
         """Sequences with prefill work, most urgent first; waiting ones are admitted on the way."""
         started = [seq for seq in self._running.values() if seq.status is SequenceStatus.PREFILL]
         candidates = started
-        if admit and len(self._running) < self._limits.max_num_seqs:
+        if admit and self._may_admit():
             candidates = [*started, *self._waiting]
         ageing = self._ageing_tokens_per_s()
         candidates.sort(key=lambda sequence: urgency(sequence, self._work(sequence), now_s, ageing))
@@ -153,6 +151,14 @@ class Scheduler:
                 if not can_admit:
                     continue
             yield sequence
+
+    def _may_admit(self) -> bool:
+        """False while the queue's head did not fit and no block has come back since: then no
+        waiting sequence needs to be looked at, however many there are."""
+        if len(self._running) >= self._limits.max_num_seqs:
+            return False
+        available = self._allocator.pool.num_available
+        return self._blocked_at is None or available > self._blocked_at
 
     def _work(self, sequence: Sequence) -> int:
         """Tokens to compute before the sequence samples, as the prefix cache stands."""
@@ -170,7 +176,9 @@ class Scheduler:
         # Room to grow for those that run, so that an admission is not undone at once.
         reserve = len(self._running)
         if not self._allocator.admit(sequence, reserve_blocks=reserve):
+            self._blocked_at = self._allocator.pool.num_available
             return False
+        self._blocked_at = None
         self._waiting.remove(sequence)
         self._running[sequence.request_id] = sequence
         sequence.status = SequenceStatus.PREFILL
@@ -179,9 +187,9 @@ class Scheduler:
             sequence.first_scheduled_s = now_s
         return True
 
-    def _grow_decodes(self) -> tuple[list[Sequence], list[Sequence]]:
+    def _grow_decodes(self) -> list[Sequence]:
+        """A block for each sequence that needs one; returns those that had to give theirs."""
         preempted: list[Sequence] = []
-        out_of_cache: list[Sequence] = []
         by_age = sorted(
             (seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE),
             key=_seniority,
@@ -189,23 +197,20 @@ class Scheduler:
         for sequence in by_age:
             while sequence.status is SequenceStatus.DECODE and not self._allocator.grow(sequence):
                 victim = self._choose_victim()
-                if victim is None:
-                    out_of_cache.append(sequence)
-                    break
                 self._preempt(victim)
                 preempted.append(victim)
-        return preempted, out_of_cache
+        return preempted
 
-    def _choose_victim(self) -> Sequence | None:
+    def _choose_victim(self) -> Sequence:
         """The sequence of the least urgent priority that loses the least work and frees at
-        least one block; never the most senior one."""
+        least one block; never the most senior one, which fits alone: no sequence is allowed
+        more tokens than the cache holds."""
         senior = min(self._running.values(), key=_seniority)
         candidates = [sequence for sequence in self._running.values() if sequence is not senior]
         frees = [seq for seq in candidates if self._allocator.num_exclusive_blocks(seq) > 0]
         return min(
             frees or candidates,
             key=lambda seq: (-seq.request.priority, seq.num_computed_tokens, -seq.arrival_s),
-            default=None,
         )
 
     def _preempt(self, sequence: Sequence) -> None:

@@ -24,8 +24,6 @@ class SchedulerOutput:
 
     scheduled: tuple[ScheduledSequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
-    out_of_cache: tuple[Sequence, ...] = ()
-    """Sequences that cannot grow although they have the cache to themselves; they must end."""
     num_decode_tokens: int = 0
     num_prefill_tokens: int = 0
 

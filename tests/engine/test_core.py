@@ -113,7 +113,7 @@ def test_a_cache_that_is_too_small_for_one_answer_says_so() -> None:
     core.add(make_request("r", 10, max_tokens=50))
     got = run_to_end(core)["r"]
     assert got.finish_type == "kv_capacity"
-    assert len(got.token_ids) == 7, "16 slots hold all but the last of 17 tokens"
+    assert len(got.token_ids) == 6, "prompt and answer fill 16 slots"
 
 
 def test_a_deadline_ends_running_and_waiting_requests() -> None:

@@ -24,7 +24,7 @@ async def test_merges_what_the_reader_has_not_taken() -> None:
     got = await stream.get()
     assert got is not None
     assert got.text == "abc"
-    assert stream.take() is None
+    assert stream.pending_chars == 0
 
 
 async def test_wakes_a_waiting_reader() -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from engine.execution import sampler
 from engine.execution.sampler import Sampler, gumbel, sample_row
 from engine.scheduling.sequence import Sequence
 from engine.types import GenerationRequest, RequestId, SamplingParams
@@ -111,6 +112,14 @@ def test_gumbel_noise_has_the_right_mean_and_variance() -> None:
     assert torch.isfinite(noise).all()
     assert float(noise.mean()) == pytest.approx(0.5772, abs=0.01)
     assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.03)
+
+
+def test_the_largest_hash_gives_finite_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 53 bits the largest one rounded to 1, and its token won whatever its logit."""
+    monkeypatch.setattr(
+        sampler, "_shift_right", lambda bits, count: torch.full_like(bits, (1 << (64 - count)) - 1)
+    )
+    assert torch.isfinite(gumbel(0, 0, torch.arange(3))).all()
 
 
 def test_greedy_rows_and_random_rows_share_a_batch() -> None:

@@ -32,7 +32,7 @@ def plain(
     return out.flatten(1)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "reference"])
+@pytest.mark.parametrize("kind", ["fused", "reference"])
 @pytest.mark.parametrize("window", [None, 1, 6])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (7, 1)])
 @pytest.mark.parametrize("contiguous", [True, False])

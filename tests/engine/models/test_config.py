@@ -87,7 +87,6 @@ def test_null_head_dim_is_worked_out_and_qwen3_has_its_own_default() -> None:
 def test_qwen_windows(changes: dict[str, Any], windows: tuple[int | None, ...]) -> None:
     read = read_model_config(config("Qwen2ForCausalLM", **changes))
     assert read.layer_windows == windows
-    assert read.sliding_window == (8 if any(windows) else None)
 
 
 def test_mistral_windows() -> None:
@@ -195,6 +194,8 @@ def test_window_of_a_model_is_capped_unless_asked_for() -> None:
     assert read.max_model_len(None) == 8192
     assert read.max_model_len(20_000) == 20_000
     assert read_model_config(config()).max_model_len(None) == 2048
+    with pytest.raises(ModelLoadError, match="max_model_len is 2049, and the model has 2048"):
+        read_model_config(config()).max_model_len(2049)
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

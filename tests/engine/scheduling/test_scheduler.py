@@ -239,15 +239,26 @@ def test_a_preempted_sequence_computes_everything_again_before_it_samples() -> N
     assert shape(plan) == [("other", num_tokens, True)]
 
 
-def test_one_sequence_alone_that_fills_the_cache_must_end() -> None:
-    bench = Bench(num_blocks=3)
-    sequence = bench.add("a", 9)
-    plans = [bench.step() for _ in range(4)]
-    assert [bool(plan.scheduled) for plan in plans] == [True, True, True, True]
-    assert sequence.num_tokens == 13
-    plan = bench.scheduler.schedule(bench.now_s)
-    assert plan.out_of_cache == (sequence,)
-    assert plan.scheduled == ()
+def test_waiting_prompts_are_looked_at_again_when_a_block_comes_back() -> None:
+    bench = Bench(num_blocks=8)
+    first = bench.add("first", 24)
+    bench.step()
+    bench.add("big", 16)
+    looked_at: list[str] = []
+    admit = bench.allocator.admit
+
+    def seen(sequence: Sequence, *, reserve_blocks: int = 0) -> bool:
+        looked_at.append(sequence.request_id)
+        return admit(sequence, reserve_blocks=reserve_blocks)
+
+    bench.allocator.admit = seen  # type: ignore[method-assign]
+    for _ in range(3):
+        bench.step()
+    assert looked_at == ["big"], "nothing came back: once is enough"
+    bench.scheduler.finish(first)
+    bench.step()
+    assert looked_at == ["big", "big"]
+    assert bench.scheduler.num_waiting == 0
 
 
 def test_a_long_prompt_does_not_hold_up_a_running_one() -> None:

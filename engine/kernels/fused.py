@@ -1,5 +1,5 @@
-"""Paged attention on a CPU: torch's fused attention on views of the cache where a sequence's
-blocks lie in one run, and on gathered keys otherwise."""
+"""Paged attention by torch's fused attention, on a CPU or any other device: on views of the cache
+where a sequence's blocks lie in one run, and on gathered keys otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.kernels.attention import AttentionLayout, SequenceSpan, visible
 from engine.kv.kv_cache import KVCache
 
 
-class CpuAttention:
+class FusedAttention:
     """`Attention` sequence by sequence. The query heads that share a key head are packed as
     further query rows, so that keys and values are read once and never repeated in memory."""
 
