@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Asks the sample course's questions of `eval_questions.json` and grades what comes back.
+"""Asks questions about the sample course and grades what comes back.
 
     scripts/eval_answers.py MODEL.gguf       the whole path: retrieval, prompt, engine, greedy
+    scripts/eval_answers.py MODEL.gguf --compare 20:260:3 150:400:2
+                                             passage sizes and counts against each other
     scripts/eval_answers.py --retrieval-only ranks and the not-found decision, without a model
     scripts/eval_answers.py --regrade        the kept answers by the facts as they are now
 
-An answer is right when it holds one text of each group in `facts` and none of `wrong`
-(compared without spaces, case and width). A question without `source` has no answer in the
-course: right is "not found", decided by the retrieval score. The results, answers included, go
-to `eval_results.json` beside this file; `eval_threshold.json` has further questions, for the
-not-found threshold alone.
+`eval_questions.json` has the questions that the prompt was made with, `eval_heldout.json` others
+that were written before any answer to them was seen; `--questions` chooses. An answer is right
+when it holds one text of each group in `facts` and none of `wrong` (compared without spaces,
+case and width). A question without `source` has no answer in the course: right is "not found",
+decided by the retrieval score. The results, answers included, go to `eval_results.json` beside
+this file, each file of questions under its own heading; `eval_threshold.json` has further
+questions, for the not-found threshold alone.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ import sys
 import tempfile
 import time
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 from engine.api import EngineConfig, create_engine  # noqa: E402
 from server.app.factory import SAMPLE_COURSE, App, create_app  # noqa: E402
 from server.app.materials.importer import MaterialImporter  # noqa: E402
-from server.app.passages import estimate_tokens  # noqa: E402
+from server.app.passages import PassageLimits, estimate_tokens  # noqa: E402
 from server.app.retrieval import (  # noqa: E402
     DEFAULT_NOT_FOUND_SCORE,
     Retrieved,
@@ -47,11 +51,13 @@ from server.service.generation import GenerationOptions  # noqa: E402
 from server.service.messages import Ask  # noqa: E402
 from server.store.database import Database, sqlite_url  # noqa: E402
 
-QUESTIONS = ROOT / "scripts" / "eval_questions.json"
-THRESHOLD_QUESTIONS = ROOT / "scripts" / "eval_threshold.json"
-RESULTS = ROOT / "scripts" / "eval_results.json"
+SCRIPTS = ROOT / "scripts"
+HELD_OUT = SCRIPTS / "eval_heldout.json"
+QUESTION_FILES = (SCRIPTS / "eval_questions.json", HELD_OUT)
+THRESHOLD_QUESTIONS = SCRIPTS / "eval_threshold.json"
+RESULTS = SCRIPTS / "eval_results.json"
 MAX_TOKENS = 160
-NUM_TOGETHER = 4
+NUM_TOGETHER = 8
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -77,6 +83,24 @@ class ThresholdQuestion(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """How passages are made and how many a question gets at most. Written `least:most:number`."""
+
+    least: int = PassageLimits().least
+    most: int = PassageLimits().most
+    num_passages: int = ServerConfig().num_passages
+
+    def __str__(self) -> str:
+        return f"{self.least}:{self.most}:{self.num_passages}"
+
+    @classmethod
+    def parse(cls, text: str) -> Setting:
+        """Raises ValueError."""
+        least, most, num_passages = (int(part) for part in text.split(":"))
+        return cls(least, most, num_passages)
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What was answered to one question, and whether that is right."""
 
@@ -93,13 +117,33 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What is kept of a run."""
+class Answers:
+    """What is kept of one file of questions."""
 
     model: str
+    setting: str
     right: dict[str, str]
     mean_prompt_tokens: int
     results: list[Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One line of the comparison: of the answerable questions of each file, how many right."""
+
+    model: str
+    setting: str
+    right: dict[str, str]
+    mean_prompt_tokens: int
+    wrong: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is kept. `answers` is by the name of the file of questions."""
+
+    answers: dict[str, Answers] = field(default_factory=dict)
+    comparison: list[Compared] = field(default_factory=list)
 
 
 def folded(text: str) -> str:
@@ -152,19 +196,19 @@ async def ask(app: App, question: Question) -> Result:
 
 
 async def answer_all(
-    model: Path, questions: Sequence[Question], cache_dir: Path, num_passages: int | None
-) -> tuple[list[Result], float]:
-    """The results in order, and the seconds that all answers took."""
+    model: Path, questions: Sequence[Question], cache_dir: Path, setting: Setting
+) -> list[Result]:
+    """The results, in order."""
     engine = create_engine(
         EngineConfig(
             model=model, served_name=model.stem, cache_dir=cache_dir, kv_cache_tokens=16_384
         ),
-        lambda sentence, _fraction: print(sentence, file=sys.stderr),
+        lambda *_progress: None,
     )
     turns = asyncio.Semaphore(NUM_TOGETHER)
     with tempfile.TemporaryDirectory() as folder:
-        chosen: dict[str, Any] = {} if num_passages is None else {"num_passages": num_passages}
-        app = create_app(ServerConfig(data_dir=Path(folder), **chosen), engine)
+        config = ServerConfig(data_dir=Path(folder), num_passages=setting.num_passages)
+        app = create_app(config, engine, course_folders=())
 
         async def one(question: Question) -> Result:
             async with turns:
@@ -174,9 +218,35 @@ async def answer_all(
             return result
 
         async with lifespan(app):
+            limits = PassageLimits(setting.least, setting.most)
+            count_tokens = app.service.generation.count_tokens
+            await MaterialImporter(app.database, count_tokens, limits).import_course(SAMPLE_COURSE)
             began = time.monotonic()
             results = await asyncio.gather(*(one(question) for question in questions))
-            return list(results), time.monotonic() - began
+            print(f"{len(results)} questions in {time.monotonic() - began:.0f} s")
+            return list(results)
+
+
+def mean_prompt_tokens(results: Sequence[Result]) -> int:
+    """Over the questions for which the model was asked."""
+    sizes = [result.prompt_tokens for result in results if result.prompt_tokens]
+    return round(sum(sizes) / len(sizes)) if sizes else 0
+
+
+def compare(
+    model: Path, files: Mapping[str, Sequence[Question]], cache_dir: Path, setting: Setting
+) -> Compared:
+    """The answerable questions of all files with one setting."""
+    asked = [(name, q) for name, questions in files.items() for q in questions if q.source]
+    results = asyncio.run(answer_all(model, [q for _, q in asked], cache_dir, setting))
+    right = {}
+    for name in files:
+        graded = [r.is_right for (n, _), r in zip(asked, results, strict=True) if n == name]
+        right[name] = f"{sum(graded)} of {len(graded)}"
+    wrong = [result.id for result in results if not result.is_right]
+    line = Compared(model.stem, str(setting), right, mean_prompt_tokens(results), wrong)
+    print(line, flush=True)
+    return line
 
 
 async def search_all(questions: Sequence[str]) -> list[Retrieved]:
@@ -195,17 +265,23 @@ async def search_all(questions: Sequence[str]) -> list[Retrieved]:
     return found
 
 
-def report_retrieval(questions: Sequence[Question], further: Sequence[ThresholdQuestion]) -> None:
+def report_retrieval(
+    files: Mapping[str, Sequence[Question]], further: Sequence[ThresholdQuestion]
+) -> None:
     """Prints recall, and both kinds of mistakes of the not-found decision by threshold."""
+    questions = [q for file in files.values() for q in file]
     asked = [q.question for q in questions] + [q.question for q in further]
     answerable = [q.source is not None for q in questions] + [q.answerable for q in further]
     found = asyncio.run(search_all(asked))
-    ranks = [_rank(q, r) for q, r in zip(questions, found, strict=False) if q.source]
-    for k in (1, 3, 5):
-        num = sum(rank is not None and rank <= k for rank in ranks)
-        print(f"recall@{k}: {num} of {len(ranks)}")
-    scores = [max((p.score for p in r.passages[:3]), default=0.0) for r in found]
-    held_out = [False] * len(questions) + [q.held_out for q in further]
+    by_id = {q.id: _rank(q, r) for q, r in zip(questions, found, strict=False) if q.source}
+    for name, file in files.items():
+        ranks = [by_id[q.id] for q in file if q.source]
+        for k in (1, 2, 3):
+            num = sum(rank is not None and rank <= k for rank in ranks)
+            print(f"{name}: recall@{k}: {num} of {len(ranks)}")
+    scores = [retrieved.score for retrieved in found]
+    held_out = [path == HELD_OUT.stem for path, file in files.items() for _ in file]
+    held_out += [q.held_out for q in further]
     for name, wanted in (("chosen with", False), ("held out", True)):
         pairs = [
             (score, has_answer)
@@ -235,29 +311,8 @@ def _rank(question: Question, retrieved: Retrieved) -> int | None:
     return None
 
 
-def regraded(question: Question, result: Result) -> Result:
-    """`result` by the facts as they are now."""
-    right = is_right(question, result.answer, not_found=result.not_found)
-    return replace(result, is_right=right)
-
-
-def write_report(
-    path: Path, model: str, questions: Sequence[Question], results: Sequence[Result]
-) -> None:
-    """Keeps what was answered, and prints the counts."""
-    sizes = [result.prompt_tokens for result in results if result.prompt_tokens]
-    report = Report(
-        model,
-        report_answers(questions, results),
-        round(sum(sizes) / len(sizes)) if sizes else 0,
-        list(results),
-    )
-    text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=1)
-    path.write_text(text + "\n", "utf-8")
-
-
-def report_answers(questions: Sequence[Question], results: Sequence[Result]) -> dict[str, str]:
-    """Counts of right answers, also printed."""
+def count_right(questions: Sequence[Question], results: Sequence[Result]) -> dict[str, str]:
+    """Counts of right answers, by kind of question and language."""
     counts = {}
     for name, has_answer in (("answerable", True), ("without an answer", False)):
         for language in ("en", "zh"):
@@ -266,44 +321,94 @@ def report_answers(questions: Sequence[Question], results: Sequence[Result]) -> 
                 for q, r in zip(questions, results, strict=True)
                 if (q.source is not None) == has_answer and q.language == language
             ]
-            counts[f"{name}, {language}"] = f"{sum(graded)} of {len(graded)}"
-    for name, count in counts.items():
-        print(f"{name}: {count} right")
+            if graded:
+                counts[f"{name}, {language}"] = f"{sum(graded)} of {len(graded)}"
     return counts
+
+
+def regraded(questions: Sequence[Question], kept: Answers) -> Answers:
+    """`kept` by the facts as they are now."""
+    results = [
+        replace(r, is_right=is_right(q, r.answer, not_found=r.not_found))
+        for q, r in zip(questions, kept.results, strict=True)
+    ]
+    return replace(kept, right=count_right(questions, results), results=results)
+
+
+def with_line(report: Report, line: Compared) -> Report:
+    """`report` with `line` in place of an earlier one for the same model and setting."""
+    others = [old for old in report.comparison if _line_key(old) != _line_key(line)]
+    return replace(report, comparison=sorted([*others, line], key=_line_key))
+
+
+def _line_key(line: Compared) -> tuple[str, list[int]]:
+    return line.model, [int(part) for part in line.setting.split(":")]
+
+
+def read_report(path: Path) -> Report:
+    """What was kept before; nothing where there is no file."""
+    return msgspec.json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Keeps `report`, and prints its counts."""
+    text = json.dumps(msgspec.to_builtins(report), ensure_ascii=False, indent=1)
+    path.write_text(text + "\n", "utf-8")
+    for name, answers in report.answers.items():
+        print(name, answers.setting, answers.right, answers.mean_prompt_tokens)
+    for line in report.comparison:
+        print(line.setting, line.right, line.mean_prompt_tokens)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, nargs="?", help="GGUF file or model folder")
+    parser.add_argument("--questions", type=Path, nargs="+", default=QUESTION_FILES, help="files")
+    parser.add_argument("--compare", type=Setting.parse, nargs="+", metavar="LEAST:MOST:NUMBER")
     parser.add_argument("--retrieval-only", action="store_true", help="ask no model")
     parser.add_argument("--regrade", action="store_true", help="grade the kept answers again")
     parser.add_argument("--only", default="", help="ask only questions whose id begins so")
     parser.add_argument("--cache-dir", type=Path, default=Path.home() / ".cache" / "lectern-eval")
-    parser.add_argument("--num-passages", type=int, help="passages looked up (default: server's)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the answers go")
     given = parser.parse_args()
-    questions = msgspec.json.decode(QUESTIONS.read_bytes(), type=list[Question])
+    files: dict[str, list[Question]] = {}
+    for path in given.questions:
+        questions = msgspec.json.decode(path.read_bytes(), type=list[Question])
+        files[path.stem] = [q for q in questions if q.id.startswith(given.only)]
+    every = [q for questions in files.values() for q in questions]
     if given.retrieval_only:
-        further = msgspec.json.decode(
-            THRESHOLD_QUESTIONS.read_bytes(), type=list[ThresholdQuestion]
-        )
-        report_retrieval(questions, further)
+        kind = list[ThresholdQuestion]
+        report_retrieval(files, msgspec.json.decode(THRESHOLD_QUESTIONS.read_bytes(), type=kind))
         return
     if given.regrade:
-        kept = msgspec.json.decode(given.results.read_bytes(), type=Report)
-        results = [regraded(q, r) for q, r in zip(questions, kept.results, strict=True)]
-        write_report(given.results, kept.model, questions, results)
+        report = read_report(given.results)
+        again = {n: regraded(files[n], a) for n, a in report.answers.items() if n in files}
+        kept = {**report.answers, **again}
+        write_report(given.results, replace(report, answers=kept))
         return
     if given.model is None:
         parser.error("a model is needed, or --retrieval-only, or --regrade")
-    questions = [q for q in questions if q.id.startswith(given.only)]
-    results, seconds = asyncio.run(
-        answer_all(given.model, questions, given.cache_dir, given.num_passages)
-    )
-    print(f"{len(results)} questions in {seconds:.0f} s")
+    if given.compare:
+        for setting in given.compare:
+            line = compare(given.model, files, given.cache_dir, setting)
+            report = read_report(given.results)  # others may have written meanwhile
+            write_report(given.results, with_line(report, line))
+        return
+    results = asyncio.run(answer_all(given.model, every, given.cache_dir, Setting()))
     if given.only:
         return  # a part is for looking, not for keeping
-    write_report(given.results, given.model.stem, questions, results)
+    report = read_report(given.results)
+    kept = dict(report.answers)
+    for name, questions in files.items():
+        part = [r for q, r in zip(every, results, strict=True) if q in questions]
+        kept[name] = Answers(
+            given.model.stem,
+            str(Setting()),
+            count_right(questions, part),
+            mean_prompt_tokens(part),
+            part,
+        )
+    write_report(given.results, replace(report, answers=kept))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from server.app.materials.tables import spell_out_tables
 from server.service.messages import ChatMessage
 
 Language = Literal["en", "zh"]
@@ -20,7 +21,9 @@ _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134
 
 # Written for small models, and chosen by trying (scripts/eval_answers.py): short; nothing about
 # what to say when there is no answer, because they then say it of questions that have one; how
-# to answer comes after the question, where it is heeded most.
+# to answer comes after the question, where it is heeded most. Tables are spelled out and the best
+# passage stands next to the question. Worked examples, asking for a quotation first, and
+# forbidding a bare yes or no were tried and were no better on the whole.
 _SYSTEM: dict[Language, str] = {
     "en": (
         "You are a teaching assistant. You answer students' questions from the course materials. "
@@ -81,7 +84,7 @@ def not_found_text(language: Language, *, has_passages: bool) -> str:
 def render_passage(n: int, passage: PassageText) -> str:
     """One numbered passage, as it stands in the prompt."""
     source = f"{passage.title} – {passage.locator}" if passage.locator else passage.title
-    return f"[{n}] {_defuse(source)}\n{_defuse(passage.text)}\n"
+    return f"[{n}] {_defuse(source)}\n{_defuse(spell_out_tables(passage.text))}\n"
 
 
 def build_messages(
@@ -90,8 +93,9 @@ def build_messages(
     history: Sequence[Turn],
     question: str,
 ) -> list[ChatMessage]:
-    """The chat to apply the model's template to. `passages` are numbered from 1 as given, best
-    first; `history` is oldest first and comes without the passages of its time."""
+    """The chat to apply the model's template to. `passages` are given best first and
+    numbered so; the prompt has the best one last. `history` is oldest first and comes without
+    the passages of its time."""
     messages = [ChatMessage("system", _SYSTEM[language])]
     for turn in history:
         messages.append(ChatMessage("user", turn.question))
@@ -99,7 +103,8 @@ def build_messages(
     parts = []
     if passages:
         parts.append(_OPEN[language] + "\n")
-        parts += [render_passage(n, passage) for n, passage in enumerate(passages, 1)]
+        rendered = [render_passage(n, passage) for n, passage in enumerate(passages, 1)]
+        parts += reversed(rendered)
         parts.append(_CLOSE[language] + "\n\n")
     parts.append(_QUESTION[language] + question + _ANSWER[language])
     messages.append(ChatMessage("user", "".join(parts)))

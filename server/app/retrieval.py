@@ -27,6 +27,10 @@ _OTHER_LANGUAGE = 0.6
 """What a passage in the other language is worth. Both may hold the words (Lab 4, KV cache), but
 a reader wants an answer from a text in the language of the question."""
 
+_LEAST_RANK = 0.85
+"""A passage that ranks under this share of the best one is left out: a small model takes its
+facts from any passage it sees, the wrong ones as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -44,10 +48,11 @@ class Passage:
 @dataclass(frozen=True, slots=True)
 class Retrieved:
     """Passages, best first. `is_found` is False when even the best does not fit the question:
-    then they are only the nearest ones."""
+    then they are only the nearest ones. `score`: what that was decided by."""
 
     passages: tuple[Passage, ...]
     is_found: bool
+    score: float = 0.0
 
 
 class Retriever:
@@ -63,8 +68,9 @@ class Retriever:
     async def retrieve(
         self, course_id: str, question: str, *, previous_question: str | None = None, limit: int = 8
     ) -> Retrieved:
-        """Up to `limit` passages for `question`. A follow-up ("And on Thursday?") is helped by
-        the question before it, which counts for less."""
+        """Up to `limit` passages for `question`: the best and those that come near it, or, when
+        nothing is found, just the nearest. A follow-up ("And on Thursday?") is helped by the
+        question before it, which counts for less."""
         units = _bounded(question)
         asked = units + _from_previous(previous_question, units)
         async with self._database.session() as session:
@@ -77,10 +83,13 @@ class Retriever:
             # covered for itself.
             is_follow_up = sum(unit.weight for unit in units) < _FOLLOW_UP_WEIGHT
             coverage = ranks if is_follow_up else score_hits(units, hits, counts)
-            passages = await _load(session, hits, ranks, coverage, is_han(question))
-        best = passages[:limit]
-        score = max((passage.score for passage in best[:3]), default=0.0)
-        return Retrieved(tuple(best), is_found=score >= self._not_found_score)
+            ranked = await _load(session, hits, ranks, coverage, is_han(question))
+        nearest = tuple(passage for _, passage in ranked[:limit])
+        least = ranked[0][0] * _LEAST_RANK if ranked else 0.0
+        good = tuple(passage for rank, passage in ranked[:limit] if rank >= least)
+        score = max((passage.score for passage in good[:3]), default=0.0)
+        is_found = score >= self._not_found_score
+        return Retrieved(good if is_found else nearest, is_found, score)
 
 
 def _bounded(question: str) -> list[QueryUnit]:
@@ -108,8 +117,8 @@ async def _load(
     ranks: Sequence[Relevance],
     coverage: Sequence[Relevance],
     is_han_question: bool,
-) -> list[Passage]:
-    """The hits with their texts, best first."""
+) -> list[tuple[float, Passage]]:
+    """Rank and text of each hit, best first."""
     rows = await session.execute(
         select(PassageRow, Material.title)
         .join(Material, Material.id == PassageRow.material_id)
@@ -133,4 +142,4 @@ async def _load(
         same_language = is_han(row.text) == is_han_question
         scored.append((rank.rank * (1.0 if same_language else _OTHER_LANGUAGE), passage))
     scored.sort(key=lambda pair: -pair[0])
-    return [passage for _, passage in scored]
+    return scored

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.app.materials.errors import CourseFileError
 from server.app.materials.parser import is_supported, parser_for
-from server.app.passages import Document, PassageText, split
+from server.app.passages import Document, PassageLimits, PassageText, split
 from server.store.courses import Courses
 from server.store.database import Database
 from server.store.ids import new_id
@@ -77,9 +77,13 @@ class _ParsedFile:
 class MaterialImporter:
     """Owned by the event loop; reading and splitting happen in a thread."""
 
-    def __init__(self, database: Database, count_tokens: CountTokens) -> None:
+    def __init__(
+        self, database: Database, count_tokens: CountTokens, limits: PassageLimits | None = None
+    ) -> None:
+        """`limits`: sizes of the passages, where they are not to be the usual ones."""
         self._database = database
         self._count_tokens = count_tokens
+        self._limits = limits or PassageLimits()
 
     async def import_course(
         self, folder: Path, *, on_progress: ImportProgress | None = None
@@ -122,10 +126,10 @@ class MaterialImporter:
     ) -> bool:
         """Whether the store changed. Raises MaterialError."""
         note = note or MaterialNote(name)
-        digest = await anyio.to_thread.run_sync(_digest, data, note)
+        digest = await anyio.to_thread.run_sync(_digest, data, note, self._limits)
         if await self._is_stored(course_id, name, digest):
             return False
-        parsed = await anyio.to_thread.run_sync(_parse, name, data)
+        parsed = await anyio.to_thread.run_sync(_parse, name, data, self._limits)
         counts = await self._count_tokens([passage.text for passage in parsed.passages])
         async with self._database.transaction() as session:
             await _remove(session, course_id, name)
@@ -195,15 +199,17 @@ async def _add_passages(
     )
 
 
-def _parse(name: str, data: bytes) -> _ParsedFile:
+def _parse(name: str, data: bytes, limits: PassageLimits) -> _ParsedFile:
     parser = parser_for(name)
     document = parser.parse(name, data)
-    return _ParsedFile(parser.kind, document, tuple(split(document)))
+    return _ParsedFile(parser.kind, document, tuple(split(document, limits=limits)))
 
 
-def _digest(data: bytes, note: MaterialNote) -> str:
+def _digest(data: bytes, note: MaterialNote, limits: PassageLimits) -> str:
     """Of everything that a stored material is made from, so that any change is seen."""
-    made_from = msgspec.json.encode([PASSAGE_VERSION, note.kind, note.week])
+    made_from = msgspec.json.encode(
+        [PASSAGE_VERSION, limits.least, limits.most, note.kind, note.week]
+    )
     return hashlib.sha256(made_from + b"\n" + data).hexdigest()
 
 

@@ -76,7 +76,9 @@ def deltas(text: str, num_chars: int = 3) -> list[Event]:
 
 def finish(kind: str = "eos", *, can_continue: bool = False, **detail: Any) -> Event:
     reasons = {"max_tokens": "length", "context_window": "length", "kv_capacity": "length"}
-    reasons |= dict.fromkeys(("cancelled", "deadline", "shutdown", "client_gone"), "abort")
+    reasons |= dict.fromkeys(
+        ("cancelled", "deadline", "shutdown", "client_gone", "slow_client"), "abort"
+    )
     return {
         "type": "finish",
         "finish_reason": reasons.get(kind, "stop"),
@@ -91,10 +93,11 @@ class ScriptedPeer:
     """`open_chat(before=peer.attach_to)`; then each question is answered with the events that
     `answer` was given, numbered from 1. What the page sends is kept in `received`."""
 
-    def __init__(self, *, is_fallback: bool = False) -> None:
+    def __init__(self, *, is_fallback: bool = False, max_message_bytes: int = 1 << 20) -> None:
         self.received: list[Event] = []
         self.num_asked = 0
         self._is_fallback = is_fallback
+        self._limits = {"max_message_bytes": max_message_bytes}
         self._route: WebSocketRoute | None = None
         self._script: Callable[[int], list[Event]] = lambda _: []
         self._refusal: Event | None = None
@@ -127,7 +130,8 @@ class ScriptedPeer:
         self.received.append(message)
         if message["type"] == "hello":
             model = {"name": "peer", "is_fallback": self._is_fallback, "max_model_len": 4096}
-            self._tell({"type": "welcome", "session": "s", "model": model, "active_runs": []})
+            welcome = {"type": "welcome", "session": "s", "model": model, "active_runs": []}
+            self._tell({**welcome, "limits": self._limits})
         elif message["type"] == "ask" and self._refusal is not None:
             self._tell({**self._refusal, "id": message["id"]})
         elif message["type"] in ("ask", "regenerate"):

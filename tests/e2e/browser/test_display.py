@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from engine.api import FinishType
+from server.app.records import state_of
 from tests.e2e.browser.chat_page import ChatPage
 from tests.e2e.browser.conftest import OpenChat
-from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, passage
+from tests.e2e.browser.scripted_peer import (
+    CONTEXT,
+    ScriptedPeer,
+    deltas,
+    finish,
+    opening,
+    passage,
+)
 
 MARKDOWN = r"""# Heading
 
@@ -99,6 +108,37 @@ def test_every_end_is_told_in_words(
         expect(buttons).to_have_text([button])
 
 
+@pytest.mark.parametrize(
+    "kind", ["eos", "max_tokens", "cancelled", "deadline", "shutdown", "client_gone", "slow_client"]
+)
+def test_an_end_reads_the_same_after_a_reload(
+    chat: ChatPage, peer: ScriptedPeer, kind: str
+) -> None:
+    end = finish(kind, can_continue=kind != "eos")
+    peer.answer([*opening(), *deltas("Some text."), end])
+    chat.ask("What?")
+    chat.wait_end(state_of(FinishType(kind)))
+    foot = chat.answer.locator(".answer-tail")
+    live = foot.inner_text()
+    answer = {
+        "id": "a1",
+        "parent": "q1",
+        "role": "assistant",
+        "text": "Some text.",
+        "state": state_of(FinishType(kind)),
+        "model": "peer",
+        "max_tokens": 512,
+        "context": CONTEXT,
+        **{name: end[name] for name in end if name != "type"},
+    }
+    question = {"id": "q1", "parent": None, "role": "user", "text": "What?"}
+    stored = {"id": "c1", "course": None, "messages": [question, answer], "active_run": None}
+    chat.page.route("**/api/conversations/c1", lambda route: route.fulfill(json=stored))
+    chat.page.reload()
+    chat.wait_end(state_of(FinishType(kind)))
+    assert foot.inner_text() == live
+
+
 def test_phases_are_announced_and_shown(chat: ChatPage, peer: ScriptedPeer) -> None:
     retrieval, context, start = opening(passage(1), passage(2))
     chat.ask("What?")
@@ -108,12 +148,20 @@ def test_phases_are_announced_and_shown(chat: ChatPage, peer: ScriptedPeer) -> N
     peer.send({"type": "queued", "position": 3})
     expect(phase).to_contain_text("Waiting in line: number 3")
     peer.send(retrieval, context, start, {"type": "progress", "prefilled": 30, "total": 100})
-    expect(phase).to_contain_text("Reading 2 passages… 30 %", use_inner_text=True)
+    expect(phase).to_contain_text("Reading 2 passages… 30%", use_inner_text=True)
+    bar = phase.get_by_role("progressbar", name="Reading 2 passages…")
+    expect(bar).to_have_attribute("aria-valuenow", "30")
     peer.send(*deltas("Words"))
     expect(chat.status).to_have_text("Writing the answer…")
     expect(phase).to_be_hidden()
     peer.send(finish())
     expect(chat.status).to_have_text("Complete")
+
+
+def test_one_passage_is_not_called_passages(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.answer(opening(passage(1)))
+    chat.ask("What?")
+    expect(chat.status).to_have_text("Reading 1 passage…")
 
 
 def test_passages_left_out_are_listed(chat: ChatPage, peer: ScriptedPeer) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
 
 COMPOSE = """(input) => {
   const enter = (options) => {
@@ -69,6 +71,73 @@ def test_blanks_alone_are_not_sent(open_chat: OpenChat) -> None:
     expect(chat.page.get_by_role("button", name="Send")).to_be_disabled()
     chat.question.press("Enter")
     expect(chat.questions).to_have_count(0)
+
+
+def test_a_long_question_arrives_whole(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("Long."), finish()])
+    question = "word " * 24_000 + "end"
+    chat.ask(question)
+    assert chat.wait_end() == "Long."
+    assert [message["text"] for message in peer.received if message["type"] == "ask"] == [question]
+
+
+def test_a_question_too_long_to_send_is_kept(open_chat: OpenChat) -> None:
+    """Its bytes count, not its characters."""
+    peer = ScriptedPeer(max_message_bytes=4096)
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    peer.answer([*opening(), *deltas("Short."), finish()])
+    note = chat.page.locator("#composer-note")
+    for question in ("长" * 1300, '"' * 1900):
+        chat.question.fill(question)
+        chat.question.press("Enter")
+        expect(note).to_have_text(
+            "This question is too long to send: it has 4 KB, and at most 3 KB can be sent. "
+            "Shorten it."
+        )
+        expect(chat.question).to_have_value(question)
+        expect(chat.questions).to_have_count(0)
+    chat.ask("长" * 1100)
+    expect(note).to_be_hidden()
+    assert chat.wait_end() == "Short."
+    assert sum(message["type"] == "ask" for message in peer.received) == 1
+
+
+def test_a_waiting_question_too_long_to_send_comes_back(open_chat: OpenChat) -> None:
+    """Written before the server told its limit; sent, it would end every connection."""
+    waiting = [{"type": "ask", "id": "k1", "text": "w" * 5000, "course": None}]
+    peer = ScriptedPeer(max_message_bytes=4096)
+
+    def prepare(page: Page) -> None:
+        peer.attach_to(page)
+        script = f"sessionStorage.setItem('lectern.outbox', {json.dumps(json.dumps(waiting))})"
+        page.add_init_script(script)
+
+    chat = open_chat(before=prepare)
+    expect(chat.answer.locator(".notice-red")).to_contain_text("too long to be sent")
+    expect(chat.question).to_have_value("w" * 5000)
+    assert all(message["type"] != "ask" for message in peer.received)
+
+
+def test_a_question_too_long_for_the_window_is_not_lost(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    question = f"{QUESTION} " + "word " * 8000 + "end"
+    chat.ask(question)
+    chat.wait_end("error")
+    notice = chat.answer.locator(".notice-red")
+    expect(notice).to_contain_text("too long for the model’s window")
+    expect(chat.answer.locator(".action")).to_have_count(0)
+    expect(chat.questions).to_have_text([question])
+    expect(chat.question).to_have_value(question)
+    chat.page.reload()
+    chat.wait_end("error")
+    expect(notice).to_contain_text("too long for the model’s window")
+    expect(chat.questions).to_have_text([question])
+    expect(chat.question).to_have_value(question)
+    chat.ask()
+    assert chat.wait_end() == QUESTION
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -142,5 +211,8 @@ def test_the_keyboard_reaches_everything(open_chat: OpenChat) -> None:
     chat.page.keyboard.press("Tab")
     chat.page.keyboard.press("Enter")
     expect(chat.page.locator("#source-panel .panel-close")).to_be_focused()
+    chat.page.keyboard.press("Tab")
+    title = chat.page.locator("#panel-title").inner_text()
+    expect(chat.page.get_by_role("region", name=title)).to_be_focused()
     chat.page.keyboard.press("Escape")
     expect(chat.answer.locator(".source .link-button").first).to_be_focused()

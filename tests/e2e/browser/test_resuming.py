@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, WebSocketRoute, expect
 
+from server.store.messages import INTERRUPTED_DETAIL
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
 
@@ -142,12 +143,12 @@ def test_an_answer_that_a_restart_cut_says_so(open_chat: OpenChat) -> None:
     conversation["messages"][1] |= {
         "text": "When are",
         "state": "interrupted",
-        "finish_reason": None,
-        "finish_detail": None,
+        "finish_reason": "abort",
+        "finish_detail": INTERRUPTED_DETAIL,
         "can_continue": False,
     }
     chat.page.route("**/api/conversations/*", lambda route: route.fulfill(json=conversation))
     chat.page.reload()
     assert chat.wait_end("interrupted") == "When are"
-    expect(chat.answer.locator(".notice-amber")).to_contain_text("interrupted")
+    expect(chat.answer.locator(".notice-amber")).to_contain_text("was interrupted")
     expect(chat.answer.get_by_role("button", name="Retry")).to_be_visible()

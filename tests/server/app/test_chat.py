@@ -14,6 +14,7 @@ from server.service.errors import (
     ConversationBusyError,
     NotFoundError,
     QueueFullError,
+    ShuttingDownError,
 )
 from server.service.messages import Continue, Edit, Feedback, Regenerate
 from server.store.messages import Outcome
@@ -310,6 +311,29 @@ async def test_a_refused_question_may_be_asked_again_under_its_id(tmp_path: Path
             assert again["accepted"][0]["message"] == accepted["message"]
             messages = (await site.conversation(accepted["conversation"]))["messages"]
             assert [one["state"] for one in messages] == ["finished", "error", "finished"]
+
+
+async def test_a_full_or_stopped_engine_is_told_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
+    slots = {"max_num_seqs": 1, "max_queued_requests": 0}
+    async with open_site(tmp_path, lambda _: "x" * 4000, script=SLOW, **slots) as site:
+        chat, engine = site.app.chat, site.app.engine
+        running = await chat.ask(ALICE, site.ask(id="first"))
+        while engine.stats.num_running == 0:  # noqa: ASYNC110 -- counters have no event
+            await asyncio.sleep(0.005)
+        with pytest.raises(QueueFullError) as full:
+            await chat.ask(BOB, site.ask(id="second"))
+        assert full.value.retryable
+        assert full.value.retry_after_ms
+        assert await chat.ask(ALICE, site.ask(id="first")) is running
+        assert await site.app.messages.answer_to_client_id(BOB, "second") is None
+        running.cancel()
+        await events_of(running)
+        await engine.shutdown(0)
+        with pytest.raises(ShuttingDownError):
+            await chat.ask(BOB, site.ask(id="second"))
+        assert await site.app.messages.answer_to_client_id(BOB, "second") is None
 
 
 def _full(*_args: object, **_options: object) -> object:

@@ -72,6 +72,9 @@ async def test_continuing_is_exact_at_any_cut(tmp_path: Path, step: int) -> None
                 "conversation": accepted["conversation"],
             }
             text += events["text"][0]["text"]
+            told, stored = events["finish"][0], await site.stored(message)
+            for name in ("usage", "timing"):
+                assert told[name] == stored[name], "a page that looked on and one that reloads"
             num_parts += 1
             assert num_parts <= len(BYTES) + 2
 
@@ -214,11 +217,13 @@ async def test_a_running_answer_is_not_continued_twice(tmp_path: Path) -> None:
 
 
 async def test_a_continuation_that_is_refused_leaves_the_answer_as_it_was(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_site(tmp_path, in_bytes) as site:
         message = (await site.answer(max_tokens=9))["accepted"][0]["message"]
         before: dict[str, Any] = await site.stored(message)
+        # Between the run's opening and its generation the engine stops.
+        monkeypatch.setattr(site.app.service.admission, "check", lambda: None)
         await site.app.engine.shutdown(0)
         (error,) = (await site.go_on(message))["error"]
         assert error["code"] == "shutting_down"

@@ -237,20 +237,47 @@ def test_the_catalogues_have_the_same_strings() -> None:
             assert names == set(re.findall(r"\{\w+\}", english[key])), f"{language}: {key}"
 
 
+ERROR_CODES = {
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "conversation_busy",
+    "rate_limited",
+    "queue_full",
+    "prompt_too_long",
+    "model_unavailable",
+    "resume_gone",
+    "shutting_down",
+    "internal",
+}
+"""Of the protocol."""
+
+
 def test_every_string_that_is_used_exists_and_is_used() -> None:
     keys = {key.removesuffix(".one") for key in load_catalogue("en")}
     template = TEMPLATE.read_text("utf-8")
     scripts = "\n".join(path.read_text("utf-8") for path in OWN_SCRIPTS)
     used = set(re.findall(r"""\bt\(["']([\w.]+)["']\)""", template))
     used |= set(re.findall(r'data-t(?:-[\w-]+)?="([\w.]+)"', template))
-    used |= {
-        text for text in re.findall(r'"([\w.]+)"', scripts) if text in keys or _is_key(text, keys)
-    }
-    # Keys that a script puts together, such as `error.${code}`.
+    quoted = set(re.findall(r'"([\w.]+)"', scripts))
+    used |= {text for text in quoted if text in keys or _is_key(text, keys)}
+    # Keys that a script puts together, such as `error.${code}`, from words that it has.
+    words = quoted | ERROR_CODES
     for prefix in re.findall(r"`(\w+\.)\$\{\w+\}`", scripts):
-        used |= {key for key in keys if key.startswith(prefix)}
+        used |= {key for key in keys if key.startswith(prefix) and key.split(".")[1] in words}
     assert used - keys == set()
     assert keys - used == set()
+
+
+def test_every_singular_is_one_of_a_plural() -> None:
+    scripts = "\n".join(path.read_text("utf-8") for path in OWN_SCRIPTS)
+    plurals = set(re.findall(r'\bplural\("([\w.]+)"', scripts))
+    for language in LANGUAGES:
+        catalogue = load_catalogue(language)
+        singulars = {key.removesuffix(".one") for key in catalogue if key.endswith(".one")}
+        assert singulars == (plurals if language == "en" else set()), language
+        assert all("{count}" in catalogue[key] for key in plurals), language
 
 
 def _is_key(text: str, keys: set[str]) -> bool:
@@ -259,12 +286,9 @@ def _is_key(text: str, keys: set[str]) -> bool:
 
 
 def test_every_error_code_of_the_protocol_has_its_words() -> None:
-    codes = (
-        "bad_request unauthorized forbidden not_found conversation_busy rate_limited queue_full "
-        "prompt_too_long model_unavailable resume_gone shutting_down internal"
-    )
-    catalogue = load_catalogue("zh")
-    assert [code for code in codes.split() if f"error.{code}" not in catalogue] == []
+    for language in LANGUAGES:
+        catalogue = load_catalogue(language)
+        assert {code for code in ERROR_CODES if f"error.{code}" not in catalogue} == set()
 
 
 def test_the_catalogues_are_plain_json() -> None:

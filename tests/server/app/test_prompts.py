@@ -24,9 +24,16 @@ def test_stable_parts_come_first() -> None:
     assert [m.content for m in messages[1:5]] == ["q0", "a0", "q1", "a1"]
     asked = messages[-1].content
     assert isinstance(asked, str)
-    assert asked.index("[1] Syllabus") < asked.index("one") < asked.index("[2]")
-    assert asked.index("two") < asked.index("Why?")
+    assert asked.index("[2] Syllabus") < asked.index("two") < asked.index("[1] Syllabus")
+    assert asked.index("one") < asked.index("Why?"), "the best passage is next to the question"
     assert "Why?" in asked.splitlines()[-2], "how to answer comes last"
+
+
+def test_tables_are_spelled_out() -> None:
+    table = Passage("| Part | Weight |\n| --- | --- |\n| Midterm | 20% |")
+    asked = build_messages("en", [table], [], "Q")[-1].content
+    assert isinstance(asked, str)
+    assert "\n- Part: Midterm; Weight: 20%\n" in asked
 
 
 def test_a_prompt_without_passages_has_no_empty_frame() -> None:

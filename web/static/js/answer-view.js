@@ -5,7 +5,7 @@ import { copyText } from "./code-blocks.js";
 import { contextMeter, detailRows } from "./details.js";
 import { element, fill, icon } from "./elements.js";
 import { describeFinish, describePhase } from "./finish.js";
-import { number, t } from "./i18n.js";
+import { number, percent, plural, t } from "./i18n.js";
 import { citable, sourcesSection } from "./sources.js";
 
 /**
@@ -96,10 +96,9 @@ export class AnswerView {
     this.phase.hidden = !answer.isRunning || (answer.phase === "writing" && !answer.isStopping);
     if (this.phase.hidden) return;
     const progress = answer.phase === "reading" ? answer.progress : null;
-    const bar = progress !== null && progress < 1 ? element("span", { class: "phase-bar" }, element("span", {})) : null;
-    if (bar !== null) bar.firstChild.style.width = `${Math.round(progress * 100)}%`;
-    const percent = bar === null ? null : element("span", { class: "phase-percent" }, `${number(progress * 100)} %`);
-    fill(this.phase, element("span", { class: "pulse", "aria-hidden": "true" }), describePhase(answer), bar, percent);
+    const text = describePhase(answer);
+    const pulse = element("span", { class: "pulse", "aria-hidden": "true" });
+    fill(this.phase, pulse, text, progress !== null && progress < 1 ? progressBar(text, progress) : null);
   }
 
   #actionButton(action) {
@@ -138,7 +137,7 @@ export class AnswerView {
   #detailsButton(drawer) {
     const { usage, timing } = this.#answer;
     const brief = [];
-    if (usage?.completion_tokens > 0) brief.push(t("details.tokens", { tokens: number(usage.completion_tokens) }));
+    if (usage?.completion_tokens > 0) brief.push(plural("details.tokens", usage.completion_tokens));
     if (timing?.tokens_per_s) brief.push(t("details.speedValue", { rate: number(timing.tokens_per_s, 1) }));
     const button = element(
       "button",
@@ -177,6 +176,26 @@ export class AnswerView {
     }
     this.#actions.openSource(passage);
   }
+}
+
+/** How much of the prompt is read: `progress` from 0 to 1. */
+function progressBar(label, progress) {
+  const whole = Math.round(progress * 100);
+  const bar = element(
+    "span",
+    {
+      class: "phase-bar",
+      role: "progressbar",
+      "aria-label": label,
+      "aria-valuemin": 0,
+      "aria-valuemax": 100,
+      "aria-valuenow": whole,
+      "aria-valuetext": percent(progress),
+    },
+    element("span", {}),
+  );
+  bar.firstChild.style.width = `${whole}%`;
+  return [bar, element("span", { class: "phase-percent", "aria-hidden": "true" }, percent(progress))];
 }
 
 function notice(finish, action) {

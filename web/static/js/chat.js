@@ -4,6 +4,8 @@ import { api } from "./api.js";
 import { Answer, Question } from "./messages.js";
 import { newId } from "./outbox.js";
 
+const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
+
 /**
  * A conversation as shown. `id` is null until its first question is accepted.
  */
@@ -26,7 +28,8 @@ class Conversation {
 /**
  * Events: "show" (another conversation, or the same read again), "append" (detail: messages),
  * "running" (whether an answer runs has changed), "accepted" (detail: conversation id),
- * "ended" (detail: the answer).
+ * "ended" (detail: the answer), "returned" (detail: the text of a question that can only be asked
+ * in other words).
  */
 export class Chat extends EventTarget {
   #connection;
@@ -48,6 +51,9 @@ export class Chat extends EventTarget {
     this.#runs = runs;
     connection.addEventListener("message", (event) => this.#receive(event.detail));
     connection.addEventListener("welcome", (event) => this.#welcome(event.detail));
+    outbox.addEventListener("too-long", ({ detail }) =>
+      this.#refused({ id: detail.id, code: "message_too_long", retryable: false }),
+    );
     runs.addEventListener("end", (event) => this.#ended(event.detail));
     this.#channel?.addEventListener("message", ({ data }) => this.#otherTab(data));
   }
@@ -198,6 +204,7 @@ export class Chat extends EventTarget {
     }
     pending.answer.fail(event);
     this.#tell("running");
+    this.#return(pending.answer);
   }
 
   #welcome(message) {
@@ -227,6 +234,14 @@ export class Chat extends EventTarget {
     }
     this.#tell("running");
     this.#tell("ended", answer);
+    this.#return(answer);
+  }
+
+  /** Who asked too long a question wants to shorten it, not to write it again. */
+  #return(answer) {
+    const { messages } = this.conversation;
+    const question = messages[messages.indexOf(answer) - 1];
+    if (question !== undefined && TOO_LONG.has(answer.error?.code)) this.#tell("returned", question.text);
   }
 
   /** The stored conversation is the truth: reads it again. */

@@ -1,10 +1,15 @@
 // Where a question is written. Enter sends, but never while an input method composes.
 
-import { t } from "./i18n.js";
+import { messageBytes } from "./connection.js";
+import { number, t } from "./i18n.js";
 import { keep, kept } from "./preferences.js";
 
 const DRAFT = "lectern.draft.";
 const TALLEST_PX = 220;
+const CERTAINLY_TALL_CHARS = 10_000;
+/** Room for what is sent around the text. */
+const ENVELOPE_BYTES = 512;
+const KB = 1024;
 
 /** Events: "ask" (detail: the text), "stop". */
 export class Composer extends EventTarget {
@@ -12,13 +17,19 @@ export class Composer extends EventTarget {
   #input;
   #send;
   #stop;
+  #note;
+  #connection;
+  /** Bytes of the text that was too long to be sent, or null. */
+  #excess = null;
   #isComposing = false;
   #isRunning = false;
   #draftKey = DRAFT;
   #touch = window.matchMedia("(pointer: coarse) and (hover: none)");
 
-  constructor(form) {
+  constructor(form, note, connection) {
     super();
+    this.#note = note;
+    this.#connection = connection;
     this.#form = form;
     this.#input = form.querySelector("textarea");
     this.#send = form.querySelector(".send");
@@ -75,6 +86,24 @@ export class Composer extends EventTarget {
     if (!this.#touch.matches) this.#input.focus({ preventScroll: true });
   }
 
+  /** Shows the note again, in the language of now. */
+  refresh() {
+    const isTooLong = this.#excess !== null;
+    // Before it is filled: a region that is hidden announces nothing.
+    this.#note.hidden = !isTooLong;
+    this.#note.textContent = isTooLong
+      ? t("composer.tooLong", {
+          size: number(Math.ceil(this.#excess / KB)),
+          limit: number(Math.floor(this.#maxBytes / KB)),
+        })
+      : "";
+    this.#input.setAttribute("aria-invalid", String(isTooLong));
+  }
+
+  get #maxBytes() {
+    return this.#connection.maxMessageBytes - ENVELOPE_BYTES;
+  }
+
   #key(event) {
     if (event.key === "Escape" && this.#isRunning && !this.#composes(event)) {
       this.dispatchEvent(new Event("stop"));
@@ -95,6 +124,12 @@ export class Composer extends EventTarget {
   #submit() {
     const text = this.#input.value.trim();
     if (!text || this.#isRunning) return;
+    const size = messageBytes(text);
+    if (size > this.#maxBytes) {
+      this.#excess = size;
+      this.refresh();
+      return;
+    }
     // Emptied before anything else happens: a second submit finds no text.
     this.text = "";
     this.dispatchEvent(new CustomEvent("ask", { detail: text }));
@@ -103,11 +138,22 @@ export class Composer extends EventTarget {
   #changed() {
     const { value } = this.#input;
     keep("localStorage", this.#draftKey, value);
+    if (this.#excess !== null) {
+      this.#excess = null;
+      this.refresh();
+    }
     this.#send.disabled = !value.trim();
-    this.#input.style.height = "auto";
-    this.#input.style.height = `${Math.min(this.#input.scrollHeight, TALLEST_PX)}px`;
-    this.#input.style.overflowY = this.#input.scrollHeight > TALLEST_PX ? "auto" : "hidden";
+    this.#fit();
     this.#form.classList.toggle("has-text", value !== "");
     this.#send.title = this.#touch.matches ? t("composer.send") : t("composer.sendKey");
+  }
+
+  #fit() {
+    const { style, value } = this.#input;
+    style.height = "auto";
+    // A long text is tall in any case; each measuring would lay out all of it.
+    const height = value.length > CERTAINLY_TALL_CHARS ? Infinity : this.#input.scrollHeight;
+    style.height = `${Math.min(height, TALLEST_PX)}px`;
+    style.overflowY = height > TALLEST_PX ? "auto" : "hidden";
   }
 }

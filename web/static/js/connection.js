@@ -19,6 +19,8 @@ export class Connection extends EventTarget {
   state = "connecting";
   /** When the pause before the next attempt ends (ms, performance.now), or null. */
   retryAt = null;
+  /** Bytes of the largest message that the server takes; unlimited until it has said. */
+  maxMessageBytes = Infinity;
 
   constructor(url) {
     super();
@@ -73,6 +75,7 @@ export class Connection extends EventTarget {
     }
     if (message.type === "welcome") {
       this.#failures = 0;
+      this.maxMessageBytes = message.limits?.max_message_bytes ?? Infinity;
       this.#setState("open");
       clearInterval(this.#heartbeat);
       this.#heartbeat = setInterval(() => this.#check(true), PING_MS);
@@ -115,6 +118,11 @@ export class Connection extends EventTarget {
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
   }
+}
+
+/** How many bytes `value` has in a message: as JSON, in UTF-8. */
+export function messageBytes(value) {
+  return new TextEncoder().encode(JSON.stringify(value)).length;
 }
 
 /** The page's own WebSocket address. */

@@ -1,7 +1,7 @@
 // The details of an answer: what it cost, how fast it was, and how the model's window was filled.
 
 import { element } from "./elements.js";
-import { duration, number, t } from "./i18n.js";
+import { duration, number, plural, t } from "./i18n.js";
 
 const PARTS = ["system", "history", "passages", "question", "reserved"];
 
@@ -14,8 +14,7 @@ export function detailRows(answer) {
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     add("prompt", t("details.promptValue", { tokens: number(usage.prompt_tokens), cached: number(cached) }));
-    const limit = answer.maxTokens === null ? "" : t("details.limit", { limit: number(answer.maxTokens) });
-    add("answer", t("details.tokens", { tokens: number(usage.completion_tokens) }) + limit);
+    add("answer", writtenTokens(usage.completion_tokens, answer.maxTokens));
   }
   if (timing) {
     if (timing.queue_ms !== null && timing.queue_ms !== undefined) add("queue", duration(timing.queue_ms));
@@ -33,6 +32,11 @@ export function detailRows(answer) {
     { class: "details-rows" },
     rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
   );
+}
+
+function writtenTokens(count, limit) {
+  if (limit === null) return plural("details.tokens", count);
+  return t("details.tokensOfLimit", { count: number(count), limit: number(limit) });
 }
 
 /** A bar that shows what filled the model's window, with a legend; null without a report. */

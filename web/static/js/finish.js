@@ -1,6 +1,6 @@
 // How an answer ended, in words.
 
-import { number, t } from "./i18n.js";
+import { number, plural, t } from "./i18n.js";
 
 /**
  * {tone, text, action}: tone "done", "quiet", "amber" or "red"; action "continue", "retry",
@@ -10,9 +10,6 @@ export function describeFinish(answer) {
   if (answer.isRunning) return null;
   if (answer.state === "error") return describeError(answer);
   const carryOn = answer.canContinue ? "continue" : null;
-  if (answer.state === "interrupted") {
-    return { tone: "amber", text: t("finish.interrupted"), action: carryOn ?? "retry" };
-  }
   const { type, matched } = answer.finishDetail ?? {};
   switch (type) {
     case "eos":
@@ -30,6 +27,8 @@ export function describeFinish(answer) {
       return { tone: "amber", text: t("finish.kvCapacity"), action: carryOn };
     case "cancelled":
       return { tone: "quiet", text: t("finish.cancelled"), action: carryOn };
+    case "interrupted":
+      return { tone: "amber", text: t("finish.interrupted"), action: carryOn ?? "retry" };
     case "deadline":
       return { tone: "amber", text: t("finish.deadline"), action: carryOn ?? "retry" };
     case "shutdown":
@@ -76,7 +75,7 @@ export function describePhase(answer) {
         : t("phase.queuedNext");
     case "reading": {
       const used = answer.passages.filter((passage) => passage.used).length;
-      return used > 0 ? t("phase.reading", { count: number(used) }) : t("phase.readingQuestion");
+      return used > 0 ? plural("phase.reading", used) : t("phase.readingQuestion");
     }
     default:
       return t("phase.writing");

@@ -38,6 +38,11 @@ export function number(value, digits = 0) {
   return new Intl.NumberFormat(languageTag(), { maximumFractionDigits: digits }).format(value);
 }
 
+/** A fraction (0 to 1) in whole per cent. */
+export function percent(fraction) {
+  return new Intl.NumberFormat(languageTag(), { style: "percent", maximumFractionDigits: 0 }).format(fraction);
+}
+
 /** Seconds or milliseconds, as short as is honest. */
 export function duration(ms) {
   return ms < 1000 ? t("unit.ms", { n: number(ms) }) : t("unit.s", { n: number(ms / 1000, 1) });

@@ -25,7 +25,7 @@ await startLanguage();
 const connection = new Connection(socketUrl());
 const runs = new Runs(connection);
 const chat = new Chat(connection, new Outbox(connection), runs);
-const composer = new Composer(find("#composer"));
+const composer = new Composer(find("#composer"), find("#composer-note"), connection);
 const scrolling = new Scrolling(find("#scroll"), find("#newest"));
 const panel = new SourcePanel(find("#source-panel"));
 const status = new Status(find("#status"));
@@ -131,6 +131,9 @@ chat.addEventListener("accepted", ({ detail }) => {
   sidebar.reload(chat.conversation.course);
 });
 chat.addEventListener("ended", () => sidebar.reload(chat.conversation.course));
+chat.addEventListener("returned", (event) => {
+  if (composer.text === "") composer.text = event.detail;
+});
 
 composer.addEventListener("ask", (event) => chat.ask(event.detail));
 composer.addEventListener("stop", () => chat.stop());
@@ -162,6 +165,7 @@ onLanguageChange(() => {
   sidebar.refresh();
   modelNote.refresh();
   connectionBar.refresh();
+  composer.refresh();
   showFrame();
   showThemeButton();
 });

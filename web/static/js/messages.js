@@ -1,6 +1,7 @@
 // Questions and answers as the page knows them: from the history, or folded from a run's events.
 
-const STOPPED = new Set(["cancelled", "client_gone", "slow_client", "deadline", "shutdown"]);
+/** Ends that nobody asked for, by the type of their detail; the store has the same rule. */
+const INTERRUPTED = new Set(["client_gone", "slow_client", "deadline", "shutdown"]);
 
 export class Question {
   constructor({ id = null, parent = null, text, key = null }) {
@@ -39,8 +40,6 @@ export class Answer extends EventTarget {
   canContinue = false;
   error = null;
   isStopping = false;
-  /** Usage and timing of the parts before the run that is writing now; null without any. */
-  before = null;
   /** Length of the text before the run that is writing now: 0, or the whole text at a Continue. */
   base = 0;
 
@@ -157,7 +156,6 @@ const FOLDS = {
     answer.model = event.model;
     answer.maxTokens = event.max_tokens;
     answer.maxTokensLowered = event.max_tokens_lowered ?? false;
-    answer.before = event.continued ? { usage: answer.usage, timing: answer.timing } : null;
     if (event.continued && answer.base === 0) answer.base = answer.seams.at(-1) ?? answer.text.length;
     answer.text = answer.text.slice(0, answer.base);
   },
@@ -175,17 +173,13 @@ const FOLDS = {
   finish(answer, event) {
     answer.finishReason = event.finish_reason;
     answer.finishDetail = event.finish_detail;
-    answer.usage = addUsage(answer.before?.usage, event.usage);
-    answer.timing = addTiming(answer.before?.timing, event.timing);
+    answer.usage = event.usage;
+    answer.timing = event.timing;
     answer.canContinue = event.can_continue;
     answer.isStopping = false;
     if (event.finish_detail.type === "not_found") answer.notFound = true;
-    if (event.finish_reason === "error") {
-      answer.state = "error";
-      answer.error = errorOf(event.finish_detail);
-    } else {
-      answer.state = STOPPED.has(event.finish_detail.type) ? "stopped" : "finished";
-    }
+    answer.state = stateOf(event);
+    if (answer.state === "error") answer.error = errorOf(event.finish_detail);
   },
   error(answer, event) {
     answer.state = "error";
@@ -194,23 +188,14 @@ const FOLDS = {
   },
 };
 
+function stateOf({ finish_reason: reason, finish_detail: { type } }) {
+  if (reason === "error") return "error";
+  if (type === "cancelled") return "stopped";
+  return INTERRUPTED.has(type) ? "interrupted" : "finished";
+}
+
 function errorOf({ code, message, retryable, retry_after_ms: retryAfterMs }) {
   return { code: code ?? "internal", message: message ?? "", retryable: retryable ?? true, retryAfterMs };
-}
-
-/** What an answer made in several parts cost, as the store counts it: the prompt once, the
- * generated tokens of all parts. */
-function addUsage(earlier, part) {
-  if (!earlier || !part) return part ?? earlier ?? null;
-  const completion = earlier.completion_tokens + part.completion_tokens;
-  return { ...earlier, completion_tokens: completion, total_tokens: earlier.prompt_tokens + completion };
-}
-
-/** The waiting of the first part, the time of all, the speed of the last. */
-function addTiming(earlier, part) {
-  if (!earlier || !part) return part ?? earlier ?? null;
-  const total = (earlier.total_ms ?? 0) + (part.total_ms ?? 0);
-  return { ...earlier, total_ms: total, tokens_per_s: part.tokens_per_s };
 }
 
 /** The store counts characters, a JavaScript string counts UTF-16 units. */

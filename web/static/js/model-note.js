@@ -65,8 +65,9 @@ export class ConnectionBar {
   #show() {
     const button = element("button", { type: "button", class: "link-button" }, t("connection.retry"));
     button.addEventListener("click", () => this.#connection.retryNow());
+    // Before it is filled: a region that is hidden announces nothing.
+    this.#root.hidden = false;
     const waits = this.#connection.state === "waiting";
     fill(this.#root, icon("info"), element("span", {}, t(waits ? "connection.lost" : "connection.connecting")), waits ? button : null);
-    this.#root.hidden = false;
   }
 }

@@ -1,21 +1,27 @@
 // Questions on their way: kept until the server accepts or refuses them, sent again after a lost
 // connection or a reload. The id makes a repeated question the same question.
 
+import { messageBytes } from "./connection.js";
 import { keep, kept } from "./preferences.js";
 
 const KEY = "lectern.outbox";
 
-export class Outbox {
+/**
+ * Event "too-long" (detail: the message): the server would close the connection at it, again and
+ * again, so it is not sent.
+ */
+export class Outbox extends EventTarget {
   #connection;
   #messages = new Map();
 
   constructor(connection) {
+    super();
     this.#connection = connection;
     for (const message of JSON.parse(kept("sessionStorage", KEY) ?? "[]")) {
       this.#messages.set(message.id, message);
     }
     connection.addEventListener("welcome", () => {
-      for (const message of this.#messages.values()) connection.send(message);
+      for (const message of this.messages) this.#deliver(message);
     });
   }
 
@@ -31,12 +37,21 @@ export class Outbox {
   send(message) {
     this.#messages.set(message.id, message);
     this.#save();
-    this.#connection.send(message);
+    this.#deliver(message);
   }
 
   /** The server has answered for this id. */
   settle(id) {
     if (this.#messages.delete(id)) this.#save();
+  }
+
+  #deliver(message) {
+    if (messageBytes(message) <= this.#connection.maxMessageBytes) {
+      this.#connection.send(message);
+      return;
+    }
+    this.settle(message.id);
+    this.dispatchEvent(new CustomEvent("too-long", { detail: message }));
   }
 
   #save() {
