@@ -21,7 +21,6 @@ from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDic
 from engine.api import EngineConfig
 
 ENV_PREFIX = "LECTERN_"
-_PRIVATE = frozenset({"secret", "database_url"})  # never repeated in a message
 DEFAULT_MODEL = "qwen2.5-coder-0.5b-instruct"
 
 
@@ -78,7 +77,11 @@ class ServerConfig(BaseModel):
         512, ge=1, le=1_000_000, description="Token budget of one engine step."
     )
     max_queued_requests: int = Field(
-        256, ge=0, le=1_000_000, description="Requests that may wait; more are refused at once."
+        256,
+        ge=0,
+        le=1_000_000,
+        description="Requests beyond max_num_seqs, running and waiting counted together; more are "
+        "refused at once.",
     )
     step_time_target_s: float = Field(
         0.25, ge=0.001, le=60, description="Prefill is cut so that a step stays near this time."
@@ -165,6 +168,17 @@ class ServerConfig(BaseModel):
             raise ValueError(
                 f"--host {self.host} would let other machines in, and there is no login yet. "
                 "Keep the default 127.0.0.1, or add --insecure if that is what you want."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_step(self) -> ServerConfig:
+        # The engine checks this too, but only once the model has been fetched.
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ValueError(
+                f"{option_name('max_num_batched_tokens')} ({self.max_num_batched_tokens}) must be "
+                f"more than {option_name('max_num_seqs')} ({self.max_num_seqs}): in each step "
+                "every running answer takes a token, and one prompt must advance too."
             )
         return self
 
@@ -276,7 +290,8 @@ def _sentences(error: ValidationError) -> list[str]:
             sentences.append(str(part["ctx"]["error"]) if "ctx" in part else part["msg"])
             continue
         field = str(part["loc"][0])
-        given = "what was given" if field in _PRIVATE else repr(part["input"])
+        is_shown = ServerConfig.model_fields[field].repr
+        given = repr(part["input"]) if is_shown else "what was given"
         sentences.append(
             f"{option_name(field)} (or {variable_name(field)}) must be "
             f"{describe_range(field)}, not {given}."

@@ -27,6 +27,7 @@ from server.app.records import (
     add_timing,
     add_usage,
     is_continuable,
+    passage_json,
     state_of,
 )
 from server.service.errors import ServiceError, ShuttingDownError, from_unknown
@@ -182,7 +183,7 @@ class Answering:
         )
         run.emit(
             "retrieval",
-            passages=[_event_passage(snapshot) for snapshot in snapshots],
+            passages=[passage_json(snapshot) for snapshot in snapshots],
             dropped=report.passages_dropped,
             not_found=prompt is None,
         )
@@ -248,6 +249,8 @@ class Answering:
             run,
             completion,
             can_continue=is_continuable(finish.detail.type, draft.text, usage, window),
+            usage=usage,
+            timing=timing,
         )
 
     @asynccontextmanager
@@ -331,16 +334,3 @@ def _snapshots(passages: Sequence[FoundPassage], num_used: int) -> tuple[Passage
         )
         for n, passage in enumerate(passages, 1)
     )
-
-
-def _event_passage(snapshot: PassageSnapshot) -> dict[str, Any]:
-    return {
-        "n": snapshot.n,
-        "id": snapshot.passage_id,
-        "material": snapshot.material_id,
-        "title": snapshot.title,
-        "locator": snapshot.locator,
-        "text": snapshot.text,
-        "score": snapshot.score,
-        "used": snapshot.used,
-    }

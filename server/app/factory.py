@@ -37,8 +37,6 @@ from server.store.messages import Messages
 log = logging.getLogger(__name__)
 
 SAMPLE_COURSE = Path(__file__).parent / "sample_course"
-_LEAST_TIME_S = 0.001
-"""Stands for a configured 0, where the service wants a time."""
 
 
 class App:
@@ -149,14 +147,15 @@ def service_limits(config: ServerConfig) -> ServiceLimits:
     return ServiceLimits(
         max_body_bytes=config.max_body_bytes,
         max_message_bytes=config.max_message_bytes,
+        max_engine_requests=config.max_num_seqs + config.max_queued_requests,
         max_runs_per_connection=config.max_runs_per_connection,
         max_runs_per_user=2 * config.max_runs_per_connection,
-        run_log_ttl_s=max(config.run_log_ttl_s, _LEAST_TIME_S),
+        run_log_ttl_s=config.run_log_ttl_s,
         run_log_max_events=config.run_log_max_events,
         heartbeat_s=config.heartbeat_s,
         send_timeout_s=config.send_timeout_s,
         request_timeout_s=config.request_timeout_s,
-        drain_timeout_s=max(config.drain_timeout_s, _LEAST_TIME_S),
+        drain_timeout_s=config.drain_timeout_s,
         tokenizer_threads=config.tokenizer_threads,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,6 +31,27 @@ _CONTINUABLE = frozenset(
 )
 """Finish types after which the model had more to say and the window has room. `context_window`
 and `kv_capacity` are not among them: there a continuation would end at once."""
+
+
+class ShownPassage(Protocol):
+    """A passage as it is shown with an answer, stored or about to be."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def passage_id(self) -> str: ...
+    @property
+    def material_id(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def locator(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def used(self) -> bool: ...
 
 
 def state_of(finish: FinishType) -> MessageState:
@@ -129,7 +150,7 @@ def add_timing(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str
     }
 
 
-def passage_json(passage: MessagePassage) -> dict[str, Any]:
+def passage_json(passage: ShownPassage) -> dict[str, Any]:
     """A passage as the page gets it, in events and in stored messages alike."""
     return {
         "n": passage.n,

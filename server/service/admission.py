@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from engine.api import Engine, EngineState
-from server.service.errors import ModelUnavailableError, ShuttingDownError
+from server.service.errors import ModelUnavailableError, QueueFullError, ShuttingDownError
+
+_RETRY_FULL_MS = 1000
 
 
 class Admission:
     """Says no at once, before any work is done for a request. Owned by the loop's thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, max_engine_requests: int) -> None:
         self._engine = engine
+        self._max_engine_requests = max_engine_requests
         self._is_draining = False
 
     @property
@@ -34,6 +37,16 @@ class Admission:
         if self._is_draining:
             raise _shutting_down()
         self.check_engine()
+
+    def check_run(self) -> None:
+        """For a new answer, before anything is looked up or stored for it. Raises QueueFullError
+        too. The engine counts once more when it gets the request: its word is the last."""
+        self.check()
+        stats, limit = self._engine.stats, self._max_engine_requests
+        if stats.num_running + stats.num_waiting >= limit:
+            raise QueueFullError(
+                f"{limit} requests are running or waiting already.", retry_after_ms=_RETRY_FULL_MS
+            )
 
     def check_engine(self) -> None:
         """For work that was accepted, perhaps before the drain began: only the engine counts.

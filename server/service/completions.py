@@ -265,3 +265,4 @@ async def _merged(
     finally:
         for task in waiting:
             task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from engine.api import (
     Engine,
@@ -193,8 +194,17 @@ class Generation:
             lowered,
         )
 
-    def finish_run(self, run: Run, completion: Completion, *, can_continue: bool) -> None:
-        """Ends the run with its `finish` event, or with `error` if the engine failed."""
+    def finish_run(
+        self,
+        run: Run,
+        completion: Completion,
+        *,
+        can_continue: bool,
+        usage: dict[str, Any] | None = None,
+        timing: dict[str, Any] | None = None,
+    ) -> None:
+        """Ends the run with its `finish` event, or with `error` if the engine failed. `usage`
+        and `timing` are the whole answer's where it has earlier parts; None: the completion's."""
         finish = completion.finish
         if finish.reason is FinishReason.ERROR:
             run.fail(InternalError(finish.message or ENGINE_FAILED))
@@ -203,7 +213,7 @@ class Generation:
             "finish",
             finish_reason=finish.reason.value,
             finish_detail=finish.detail.to_json(),
-            usage=usage_json(finish.usage),
-            timing=timing_json(finish.timing, finish.usage),
+            usage=usage or usage_json(finish.usage),
+            timing=timing or timing_json(finish.timing, finish.usage),
             can_continue=can_continue,
         )

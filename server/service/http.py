@@ -157,6 +157,7 @@ async def watch_client(receive: Receive) -> AsyncIterator[None]:
         raise
     finally:
         listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
 
 
 def abort_connection(send: Send) -> None:

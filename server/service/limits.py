@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_MAY_BE_ZERO = frozenset({"run_log_ttl_s", "drain_timeout_s"})
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """Sizes in bytes, times in seconds. Raises ValueError, naming the field."""
+    """Sizes in bytes, times in seconds; all greater than 0, but `_MAY_BE_ZERO`. Raises
+    ValueError, naming the field."""
 
     max_body_bytes: int = 2 << 20
     max_message_bytes: int = 1 << 20
-    """One WebSocket text frame."""
+    """One WebSocket message; the WebSocket protocol below the service holds it."""
+    max_engine_requests: int = 288
+    """Requests that the engine has running and waiting when a new answer is refused at once;
+    the engine's own limit, told here to spare work that it would refuse."""
     max_runs_per_connection: int = 16
     max_runs_per_user: int = 32
     """Answers that one user may have running, over all connections and without one."""
@@ -25,6 +31,8 @@ class ServiceLimits:
     """`n`: answers to one prompt."""
     max_prompts: int = 64
     """Prompts in one completions request."""
+    max_sequences_per_request: int = 64
+    """Answers that one completions request may ask for: prompts times `n`."""
     max_stops: int = 16
     max_stop_chars: int = 1000
     completions_max_tokens: int = 16
@@ -46,5 +54,9 @@ class ServiceLimits:
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be greater than 0, not {getattr(self, name)}")
+            value = getattr(self, name)
+            if name in _MAY_BE_ZERO:
+                if not value >= 0:
+                    raise ValueError(f"{name} must be at least 0, not {value}")
+            elif not value > 0:
+                raise ValueError(f"{name} must be greater than 0, not {value}")

@@ -73,9 +73,12 @@ class PromptBuilder:
             )
             token_ids = await self._in_pool(encode)
         else:
+            # Its size first: a long list is not worth looking through.
+            if len(prompt) >= (window := self._engine.model.window):
+                raise PromptTooLongError(len(prompt), window, param="prompt")
             token_ids = list(prompt)
             vocab_size = self._engine.tokenizer.vocab_size
-            if any(not 0 <= token_id < vocab_size for token_id in token_ids):
+            if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
                 raise BadRequestError(
                     f"prompt holds a token id outside 0 … {vocab_size - 1}", param="prompt"
                 )

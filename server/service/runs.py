@@ -182,23 +182,25 @@ class _Kept:
     num_bytes: int
 
 
+def _admit_all() -> None:
+    """For a registry that no engine stands behind."""
+
+
 class RunRegistry:
     """All runs of this process. Owned by the event loop's thread.
 
-    Holds each run's task, and each ended run for `run_log_ttl_s` so that clients can come back."""
+    Holds each run's task, and each ended run for `run_log_ttl_s` so that clients can come back.
+    `admit` raises a ServiceError when no new run may begin now."""
 
-    def __init__(self, limits: ServiceLimits) -> None:
+    def __init__(self, limits: ServiceLimits, admit: Callable[[], None] = _admit_all) -> None:
         self._limits = limits
+        self._admit = admit
         self._runs: dict[str, Run] = {}
         self._keys: dict[tuple[UserId, str], Run] = {}
         self._tasks: dict[asyncio.Task[None], Run] = {}
         self._ended: dict[str, _Kept] = {}
         self._ended_bytes = 0
         self._is_closed = False
-
-    @property
-    def num_active(self) -> int:
-        return len(self._tasks)
 
     def open(
         self,
@@ -213,11 +215,13 @@ class RunRegistry:
         What `produce` raises becomes the run's one `error` event. After a retryable one the key
         is free again. `conversation`, where it is known already, makes the conversation busy
         from this moment. Raises ConversationBusyError if another run of it has not ended,
-        RateLimitedError if the owner has too many, ShuttingDownError."""
+        RateLimitedError if the owner has too many, ShuttingDownError, and what `admit` raises; then
+        nothing has happened."""
         if key is not None and (known := self._keys.get((owner, key))) is not None:
             return known
         if self._is_closed:
             raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+        self._admit()
         if conversation is not None and self.active_in(conversation) is not None:
             raise ConversationBusyError("This conversation is still answering.")
         if len(self.active(owner)) >= (limit := self._limits.max_runs_per_user):

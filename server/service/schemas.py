@@ -48,6 +48,10 @@ class CompletionFields(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.n is None else self.n
 
     @property
+    def num_prompts(self) -> int:
+        return 1
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
@@ -73,6 +77,11 @@ class ChatCompletionBody(CompletionFields, frozen=True, kw_only=True):
 
 class CompletionBody(CompletionFields, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]]
+
+    @property
+    def num_prompts(self) -> int:
+        is_one = isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt)
+        return 1 if is_one else len(self.prompt)
 
     def prompts(self, max_prompts: int) -> list[str | list[int]]:
         """One or more prompts: a text, a list of texts, token ids, or a list of those.
@@ -161,6 +170,13 @@ def parse(
         raise BadRequestError(f"{name} must be at least 1, not {limit}", param=name)
     if not 1 <= body.num_choices <= limits.max_choices:
         raise BadRequestError(f"n must be from 1 to {limits.max_choices}", param="n")
+    num_sequences = body.num_prompts * body.num_choices
+    if num_sequences > (most := limits.max_sequences_per_request):
+        raise BadRequestError(
+            f"prompt ({body.num_prompts}) times n ({body.num_choices}) asks for {num_sequences} "
+            f"answers; one request may ask for at most {most}",
+            param="prompt" if body.num_prompts > 1 else "n",
+        )
     for field, neutral in _NOT_SUPPORTED.items():
         if field in raw and not _is_among(raw[field], neutral):
             raise BadRequestError(f"{field} is not supported by this server", param=field)

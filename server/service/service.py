@@ -29,9 +29,9 @@ class Service:
         self.engine = engine
         self.auth = auth
         self.limits = limits or ServiceLimits()
-        self.admission = Admission(engine)
+        self.admission = Admission(engine, self.limits.max_engine_requests)
         self.metrics = Metrics(engine)
-        self.runs = RunRegistry(self.limits)
+        self.runs = RunRegistry(self.limits, self.admission.check_run)
         self.generation = Generation(engine, self.limits, self.admission, self.metrics)
         self.completions = CompletionRoutes(self.generation, self.admission, auth, self.limits)
         self._context = SocketContext(auth, self.generation, self.runs, self.limits)

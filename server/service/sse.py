@@ -105,3 +105,4 @@ async def event_stream(
         raise
     finally:
         watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)

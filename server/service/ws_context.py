@@ -23,7 +23,7 @@ class SocketContext:
     app: ConversationApp | None = None
 
     def chat(self, user: UserId, message: Chat) -> Run:
-        """Opens the run of a `chat` message. Raises ShuttingDownError."""
+        """Opens the run of a `chat` message. Raises what `RunRegistry.open` does."""
 
         async def produce(run: Run) -> None:
             run.emit(

@@ -50,10 +50,8 @@ from server.service.ws_context import SocketContext
 
 log = logging.getLogger(__name__)
 
-CLOSE_NORMAL = 1000
 CLOSE_GOING_AWAY = 1001
 CLOSE_POLICY = 1008
-CLOSE_TOO_BIG = 1009
 CLOSE_OVERLOAD = 1013
 
 _AFTERWARDS_S = 60.0
@@ -127,8 +125,6 @@ class WebSocketSession:
                 continue
             if text is None:
                 self._tell_error(BadRequestError("Frames must be text, not binary."), {})
-            elif len(text) > self._limits.max_message_bytes:
-                self.close(CLOSE_TOO_BIG, "message too big")
             else:
                 self._take(text)
 

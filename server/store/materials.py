@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
-from sqlalchemy.orm import defer
-
 from server.store.database import Database
 from server.store.schema import Material
 
@@ -19,14 +16,3 @@ class Materials:
         """One material with its text."""
         async with self._database.session() as session:
             return await session.get(Material, material_id)
-
-    async def of_course(self, course_id: str) -> list[Material]:
-        """A course's materials by name, without their texts."""
-        async with self._database.session() as session:
-            rows = await session.scalars(
-                select(Material)
-                .where(Material.course_id == course_id)
-                .order_by(Material.name)
-                .options(defer(Material.text, raiseload=True))
-            )
-            return list(rows)

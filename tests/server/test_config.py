@@ -77,6 +77,17 @@ def test_a_wrong_value_names_field_and_range(argv: list[str], message: str) -> N
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("tokens", ["16", "32"])
+def test_a_step_has_a_token_for_each_answer_and_one_more(tokens: str) -> None:
+    """The engine's own check came only after the model was downloaded."""
+    with pytest.raises(ConfigError) as error:
+        load_config(["--max-num-batched-tokens", tokens])
+    assert f"--max-num-batched-tokens ({tokens})" in str(error.value)
+    assert "--max-num-seqs (32)" in str(error.value)
+    least = load_config(["--max-num-batched-tokens", tokens, "--max-num-seqs", "15"])
+    assert least.engine_config(Path("m")).max_num_seqs == 15
+
+
 def test_a_secret_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as error:
         load_config(["--secret", "hunter2"])

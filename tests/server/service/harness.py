@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -128,6 +129,10 @@ async def serving(
     )
     engine = create_scripted_engine(engine_config, script)
     await engine.start()
+    limits = dataclasses.replace(
+        limits or ServiceLimits(),
+        max_engine_requests=engine_config.max_num_seqs + engine_config.max_queued_requests,
+    )
     service = Service(engine, auth or Auth(SECRET), limits)
     if app is not None:
         service.plug_in(app)

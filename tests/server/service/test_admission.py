@@ -8,6 +8,7 @@ import pytest
 
 from engine.api import (
     EngineConfig,
+    EngineStats,
     Finish,
     FinishDetail,
     FinishType,
@@ -16,7 +17,7 @@ from engine.api import (
     create_scripted_engine,
 )
 from server.service.admission import Admission
-from server.service.errors import ModelUnavailableError, ShuttingDownError
+from server.service.errors import ModelUnavailableError, QueueFullError, ShuttingDownError
 from server.service.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_states() -> None:
     engine = create_scripted_engine(EngineConfig(Path("scripted")))
-    admission = Admission(engine)
+    admission = Admission(engine, 1)
     assert admission.state == "starting"
     with pytest.raises(ModelUnavailableError) as loading:
         admission.check()
@@ -41,6 +42,23 @@ async def test_states() -> None:
     with pytest.raises(ShuttingDownError):
         admission.check_engine()
     assert admission.state == "stopped"
+
+
+async def test_a_new_answer_needs_room_in_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = create_scripted_engine(EngineConfig(Path("scripted")))
+    admission = Admission(engine, 4)
+    with pytest.raises(ModelUnavailableError):
+        admission.check_run()
+    await engine.start()
+    monkeypatch.setattr(engine, "_stats", EngineStats(num_running=2, num_waiting=1))
+    admission.check_run()
+    monkeypatch.setattr(engine, "_stats", EngineStats(num_running=2, num_waiting=2))
+    with pytest.raises(QueueFullError) as full:
+        admission.check_run()
+    assert full.value.retryable
+    assert full.value.retry_after_ms
+    admission.check()
+    await engine.shutdown(0)
 
 
 async def test_metrics() -> None:

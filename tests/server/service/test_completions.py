@@ -307,3 +307,31 @@ async def test_raw_prompts_of_token_ids(server: Server) -> None:
         reply = await server.http.post("/v1/completions", json={"prompt": bad})
         assert reply.status_code == 400
         assert reply.json()["error"]["param"].startswith("prompt")
+
+
+async def test_a_long_list_of_token_ids_is_refused_by_its_size(server: Server) -> None:
+    """Its last id is wrong too: the size is what is told, so the list was not looked through."""
+    reply = await server.http.post("/v1/completions", json={"prompt": [97] * 4096 + [1 << 40]})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] == "context_length_exceeded"
+    assert reply.json()["error"]["param"] == "prompt"
+
+
+async def test_answers_per_request_are_bounded() -> None:
+    limits = ServiceLimits(max_sequences_per_request=4)
+    async with serving(limits=limits) as server:
+        for body, param in (
+            ({"prompt": ["a", "b", "c"], "n": 2}, "prompt"),
+            ({"prompt": [[97], [98], [99]], "n": 2}, "prompt"),
+            ({"prompt": [97, 98, 99], "n": 5}, "n"),
+        ):
+            reply = await server.http.post("/v1/completions", json=body)
+            assert reply.status_code == 400
+            error = reply.json()["error"]
+            assert error["param"] == param
+            assert "prompt" in error["message"]
+            assert "at most 4" in error["message"]
+        assert (await server.chat(n=5)).json()["error"]["param"] == "n"
+        for body in ({"prompt": ["a", "b"], "n": 2}, {"prompt": [97, 98, 99], "n": 4}):
+            reply = await server.http.post("/v1/completions", json=body)
+            assert len(reply.json()["choices"]) == 4

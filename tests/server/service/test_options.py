@@ -67,3 +67,6 @@ def test_refusals_name_the_field(options: GenerationOptions, param: str) -> None
 def test_limits_are_checked() -> None:
     with pytest.raises(ValueError, match="heartbeat_s"):
         ServiceLimits(heartbeat_s=0)
+    with pytest.raises(ValueError, match="drain_timeout_s"):
+        ServiceLimits(drain_timeout_s=-1)
+    assert ServiceLimits(drain_timeout_s=0, run_log_ttl_s=0).run_log_ttl_s == 0

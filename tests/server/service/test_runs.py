@@ -84,7 +84,7 @@ async def test_a_run_ends_once_whatever_happens(caplog: pytest.LogCaptureFixture
     assert ends[0]["id"] == "refuses"
     assert ends[1]["retry_after_ms"] == 2500
     assert "secret" not in json.dumps(ends)
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
 
 
 async def test_idempotency_is_per_owner() -> None:
@@ -96,6 +96,25 @@ async def test_idempotency_is_per_owner() -> None:
     await _events(first)
     assert runs.open(ME, _short, key="k") is first, "also after the end"
     assert len(await _events(first)) == 2
+    await runs.shutdown(1)
+
+
+async def test_a_refusal_opens_no_run_but_a_repeated_message_gets_its_own() -> None:
+    is_full = False
+
+    def admit() -> None:
+        if is_full:
+            raise QueueFullError("full")
+
+    runs = RunRegistry(ServiceLimits(), admit)
+    first = runs.open(ME, _short, key="k")
+    is_full = True
+    assert runs.open(ME, _short, key="k") is first
+    with pytest.raises(QueueFullError):
+        runs.open(ME, _short, key="other", conversation="c")
+    assert runs.active(ME) == [first]
+    is_full = False
+    assert (await _events(runs.open(ME, _short, key="other", conversation="c")))[-1]["seq"] == 2
     await runs.shutdown(1)
 
 
@@ -120,7 +139,7 @@ async def test_logs_are_kept_for_their_time_and_number() -> None:
     limits = ServiceLimits(run_log_ttl_s=0.05, max_kept_runs=2)
     runs = RunRegistry(limits)
     ended = [runs.open(ME, _short, key=str(n)) for n in range(4)]
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
     assert [runs.get(run.id) for run in ended] == [None, None, *ended[2:]]
     await eventually(lambda: runs.get(ended[3].id) is None)
     assert runs.open(ME, _short, key="3") is not ended[3]
@@ -158,7 +177,7 @@ async def test_shutdown_leaves_no_run_without_an_end() -> None:
         run.emit("finish", **FINISH)
 
     async def finished_in_time(run: Run) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # shutdown has begun to wait when this goes on
         run.emit("finish", **FINISH)
 
     quick, slow = runs.open(ME, finished_in_time), runs.open(ME, polite)
@@ -204,12 +223,12 @@ async def test_a_retryable_error_frees_its_key() -> None:
     runs = RunRegistry(ServiceLimits(max_kept_runs=2))
     refused = runs.open(ME, full, key="k")
     await _events(refused)
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
     again = runs.open(ME, _short, key="k")
     assert (await _events(again))[-1]["type"] == "finish"
     gone = runs.open(ME, wrong, key="other")
     await _events(gone)
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
     assert runs.open(ME, _short, key="other") is gone
     assert runs.get(refused.id) is None, "two ended runs are kept"
     assert runs.open(ME, _short, key="k") is again, "the key is the second run's"
@@ -225,7 +244,7 @@ async def test_a_user_has_only_so_many_running() -> None:
     assert runs.open(ME, _short, key="a") is first[0], "a repeated message opens nothing"
     runs.open(YOU, _short)
     gate.set()
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
     runs.open(ME, _short)
     await runs.shutdown(1)
 
@@ -242,7 +261,7 @@ async def test_an_ended_run_keeps_one_text_once_everybody_has_read_it() -> None:
     run = runs.open(ME, produce)
     slow = run.events()
     await anext(slow)
-    await eventually(lambda: runs.num_active == 0)
+    await eventually(lambda: not runs.active(ME))
     rest = [event async for event in slow]
     assert len(rest) == 1000, "a reader that is under way gets every event"
     assert [event.type for event in run.read(0)] == ["snapshot", "finish"]
@@ -261,7 +280,7 @@ async def test_the_logs_of_ended_runs_are_bounded_by_bytes() -> None:
     ended = []
     for _ in range(4):
         ended.append(runs.open(ME, produce))
-        await eventually(lambda: runs.num_active == 0)
+        await eventually(lambda: not runs.active(ME))
     assert [runs.get(run.id) is None for run in ended] == [True, True, False, False]
     await runs.shutdown(1)
 
@@ -288,4 +307,4 @@ async def test_shutdown_is_bounded_whatever_a_run_waits_for(
     assert error["code"] == "shutting_down"
     assert run.id in caplog.text
     gate.set()
-    await eventually(lambda: runs.num_active == 0)
+    await runs.shutdown(1)

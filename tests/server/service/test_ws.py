@@ -468,7 +468,9 @@ async def test_runs_per_user_are_bounded_over_all_sockets() -> None:
                 await other.hello()
                 await other.ask(max_tokens=1)
                 assert (await other.answer())[-1]["type"] == "finish"
-            await eventually(lambda: server.service.runs.num_active == 0)
+            user = server.service.auth.user_from_session(session)
+            assert user is not None
+            await eventually(lambda: not server.service.runs.active(user))
             await socket.ask(id="q3", max_tokens=1)
             assert (await socket.answer())[-1]["type"] == "finish"
 

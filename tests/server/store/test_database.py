@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from server.store import database as database_module
 from server.store.database import Database, UnsupportedDatabaseError, sqlite_url
 from server.store.schema import Course, Material, Table, User
 
@@ -186,8 +187,16 @@ async def test_a_writer_that_waits_for_another_process_can_be_cancelled(
         async with database.transaction() as session:
             session.add(User(id="u1"))
 
+    is_refused = asyncio.Event()
+    is_locked = database_module._is_locked
+
+    def observed(error: Exception) -> bool:
+        is_refused.set()
+        return is_locked(error)
+
+    monkeypatch.setattr(database_module, "_is_locked", observed)
     writer = asyncio.create_task(write())
-    await asyncio.sleep(0.4)
+    await is_refused.wait()  # its first try has ended; it waits in the second
     writer.cancel()
     started = time.monotonic()
     with pytest.raises(asyncio.CancelledError):

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from server.store.conversations import Conversations
 from server.store.courses import Courses
@@ -18,7 +19,7 @@ from server.store.messages import (
     PassageSnapshot,
     Prepared,
 )
-from server.store.schema import Message, MessageState
+from server.store.schema import Feedback, Message, MessageState
 
 pytestmark = pytest.mark.anyio
 
@@ -154,10 +155,27 @@ async def test_what_belongs_to_somebody_else_is_not_there(
     assert await messages.get("u1", opened.answer_id) is None
 
 
-async def test_feedback_replaces_what_was_said_before(messages: Messages) -> None:
-    opened = await _ask(messages)
+async def test_feedback_replaces_what_was_said_before(
+    messages: Messages, database: Database
+) -> None:
+    async def stored() -> list[tuple[str, str, str | None]]:
+        async with database.session() as session:
+            rows = await session.scalars(select(Feedback))
+            return [(row.message_id, row.value, row.note) for row in rows]
+
+    opened, other = await _ask(messages), await _ask(messages)
+    await messages.put_feedback("u1", other.answer_id, "up", None)
+    untouched = (other.answer_id, "up", None)
     await messages.put_feedback("u1", opened.answer_id, "up", None)
+    assert sorted(await stored()) == sorted([untouched, (opened.answer_id, "up", None)])
     await messages.put_feedback("u1", opened.answer_id, "down", "wrong day\x00")
+    (row,) = [row for row in await stored() if row != untouched]
+    assert row[:2] == (opened.answer_id, "down")
+    assert row[2] is not None
+    assert row[2].startswith("wrong day")
+    assert "\x00" not in row[2]
+    await messages.put_feedback("u1", opened.answer_id, None, None)
+    assert await stored() == [untouched]
 
 
 @pytest.mark.one_loop
