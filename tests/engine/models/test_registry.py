@@ -47,8 +47,10 @@ def test_progress_ends_at_one(tiny_model: Callable[[str], Path]) -> None:
 def test_length_of_the_rotary_table(tiny_model: Callable[[str], Path]) -> None:
     folder = tiny_model("llama")
     assert load_model(EngineConfig(model=folder)).model.rotary.num_positions == 512
-    longer = load_model(EngineConfig(model=folder, max_model_len=700))
-    assert longer.model.rotary.num_positions == 700
+    shorter = load_model(EngineConfig(model=folder, max_model_len=300))
+    assert shorter.model.rotary.num_positions == 300
+    with pytest.raises(ModelLoadError, match="max_model_len is 700"):
+        load_model(EngineConfig(model=folder, max_model_len=700))
 
 
 def test_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
