@@ -72,6 +72,7 @@ class Scheduler:
         """Takes the sequence out, wherever it is, and gives its blocks back."""
         if self._running.pop(sequence.request_id, None) is None:
             self._waiting.remove(sequence)
+            self._blocked_at = None  # it may have been the head that did not fit
         self._allocator.free(sequence)
         sequence.status = SequenceStatus.FINISHED
 

@@ -261,6 +261,20 @@ def test_waiting_prompts_are_looked_at_again_when_a_block_comes_back() -> None:
     assert bench.scheduler.num_waiting == 0
 
 
+def test_what_waits_behind_a_cancelled_head_is_admitted() -> None:
+    bench = Bench(num_blocks=8)
+    bench.add("running", 12)
+    bench.step()
+    big = bench.add("big", 28)
+    big.num_preemptions = 1  # the head of the queue, whatever its length
+    small = bench.add("small", 4)
+    bench.step()
+    assert bench.scheduler.num_waiting == 2
+    bench.scheduler.finish(big)
+    bench.step()
+    assert small.status is SequenceStatus.DECODE
+
+
 def test_a_long_prompt_does_not_hold_up_a_running_one() -> None:
     """Every step with prefill of `long` also decodes `run`, and prefill takes the whole rest."""
     bench = Bench(num_blocks=512, max_num_batched_tokens=64)
