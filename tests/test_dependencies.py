@@ -49,7 +49,7 @@ def closure(requirements: list[str]) -> set[str]:
 def test_imports_come_with_the_runtime_dependencies() -> None:
     """A library that only a test tool brought along was missing on a fresh machine."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    installed = closure(project["dependencies"])
+    installed = closure(project["dependencies"]) | {project["name"]}
     run = subprocess.run(
         [sys.executable, "-c", IMPORTS], cwd=ROOT, capture_output=True, text=True, check=True
     )
