@@ -35,6 +35,7 @@ from engine.types import (
     RequestOutput,
     SamplingParams,
     Timing,
+    TokenLogprobs,
     Usage,
 )
 
@@ -126,6 +127,7 @@ __all__ = [
     "ShuttingDownError",
     "StreamBusyError",
     "Timing",
+    "TokenLogprobs",
     "Tokenizer",
     "UnsupportedModelError",
     "Usage",

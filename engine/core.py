@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from engine.execution.runner import ModelRunner
+from engine.execution.runner import ModelRunner, Sample
 from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.drafter import Drafter, NoDrafts
 from engine.scheduling.scheduler import Scheduler, SchedulerLimits
 from engine.scheduling.scheduler_output import ScheduledSequence
 from engine.scheduling.sequence import Sequence, SequenceStatus
@@ -40,11 +41,14 @@ class EngineCore:
         *,
         max_model_len: int,
         clock: Callable[[], float],
+        drafter: Drafter | None = None,
     ) -> None:
         self._runner = runner
         self._tokenizer = tokenizer
         self._allocator = allocator
-        self._scheduler = Scheduler(limits, allocator)
+        self._scheduler = Scheduler(
+            limits, allocator, drafter or NoDrafts(), max_model_len=max_model_len
+        )
         self._max_model_len = max_model_len
         self._clock = clock
         self._sequences: dict[RequestId, Sequence] = {}
@@ -102,15 +106,15 @@ class EngineCore:
             return outputs
         result = self._runner.execute(plan)
         now_s = self._clock()
-        sampled = iter(result.token_ids)
+        samples = iter(result.samples)
         for item in plan.scheduled:
-            token_id = next(sampled) if item.samples else None
+            sample = next(samples) if item.samples else None
             failure = result.failures.get(item.sequence.request_id)
             if failure is not None:
                 detail = FinishDetail(FinishType.ERROR)
                 outputs.append(self._finish(item.sequence, detail, message=failure))
             else:
-                outputs.append(self._commit(item, token_id, now_s))
+                outputs.append(self._commit(item, sample, now_s))
         self._last_step_s = now_s - started_s
         self._counters["num_steps"] += 1
         self._scheduler.observe(plan, self._last_step_s)
@@ -135,10 +139,14 @@ class EngineCore:
         """Raises BlockPoolError unless every block is accounted for."""
         self._scheduler.check()
 
-    def _commit(self, item: ScheduledSequence, token_id: int | None, now_s: float) -> RequestOutput:
+    def _commit(
+        self, item: ScheduledSequence, sample: Sample | None, now_s: float
+    ) -> RequestOutput:
         sequence = item.sequence
+        request_id = sequence.request_id
         was_prefill = sequence.status is SequenceStatus.PREFILL
-        self._scheduler.commit(item, token_id)
+        token_ids, detail, text = self._read_all(sequence, sample.token_ids if sample else ())
+        self._scheduler.commit(item, token_ids)
         progress = None
         if was_prefill:
             progress = Progress(
@@ -146,18 +154,32 @@ class EngineCore:
                 sequence.num_prompt_tokens,
                 sequence.num_cached_tokens or 0,
             )
-        if token_id is None:
-            return RequestOutput(sequence.request_id, progress=progress)
-        self._counters["generated_tokens"] += 1
+        if sample is None:
+            return RequestOutput(request_id, progress=progress)
+        logprobs = sample.logprobs[: len(token_ids)]
+        self._counters["generated_tokens"] += len(token_ids)
         if sequence.first_token_s is None:
             sequence.first_token_s = now_s
-        detail, text = self._read(sequence, token_id)
-        if detail is None:
-            return RequestOutput(sequence.request_id, text, (token_id,), progress)
-        return self._finish(sequence, detail, text=text, token_ids=(token_id,), progress=progress)
+        output = RequestOutput(request_id, text, token_ids, progress, logprobs=logprobs)
+        return output if detail is None else output.merge(self._finish(sequence, detail))
 
-    def _read(self, sequence: Sequence, token_id: int) -> tuple[FinishDetail | None, str]:
-        """What a sampled token means: how it ends the sequence, if it does, and its text."""
+    def _read_all(
+        self, sequence: Sequence, token_ids: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], FinishDetail | None, str]:
+        """`token_ids` as far as the sequence goes, how they end it, if they do, and their text."""
+        text = ""
+        for count, token_id in enumerate(token_ids, 1):
+            detail, piece = self._read(sequence, token_id, count)
+            text += piece
+            if detail is not None:
+                return token_ids[:count], detail, text
+        return token_ids, None, text
+
+    def _read(
+        self, sequence: Sequence, token_id: int, count: int
+    ) -> tuple[FinishDetail | None, str]:
+        """What a sampled token means, the `count`-th new one: how it ends the sequence, if it
+        does, and its text."""
         params = sequence.request.params
         if token_id in params.stop_token_ids:
             return FinishDetail(FinishType.STOP_TOKEN, token_id), ""
@@ -166,11 +188,13 @@ class EngineCore:
         text, matched = self._detokenizers[sequence.request_id].push(token_id)
         if matched is not None:
             return FinishDetail(FinishType.STOP_STRING, matched), text
-        if params.max_tokens is not None and sequence.num_output_tokens >= params.max_tokens:
+        num_output_tokens = sequence.num_output_tokens + count
+        num_tokens = sequence.num_tokens + count
+        if params.max_tokens is not None and num_output_tokens >= params.max_tokens:
             return FinishDetail(FinishType.MAX_TOKENS), text
-        if sequence.num_tokens >= self._max_model_len:
+        if num_tokens >= self._max_model_len:
             return FinishDetail(FinishType.CONTEXT_WINDOW), text
-        if sequence.num_tokens >= self._allocator.capacity_tokens:
+        if num_tokens >= self._allocator.capacity_tokens:
             return FinishDetail(FinishType.KV_CAPACITY), text
         return None, text
 
@@ -187,17 +211,13 @@ class EngineCore:
         sequence: Sequence,
         detail: FinishDetail,
         *,
-        text: str = "",
-        token_ids: tuple[int, ...] = (),
-        progress: Progress | None = None,
         message: str | None = None,
     ) -> RequestOutput:
-        """The one way a request ends."""
+        """The one way a request ends. The output has the text that was still held back."""
         request_id = sequence.request_id
         del self._sequences[request_id]
         detokenizer = self._detokenizers.pop(request_id)
-        if detail.type is not FinishType.STOP_STRING:
-            text += detokenizer.flush()
+        text = "" if detail.type is FinishType.STOP_STRING else detokenizer.flush()
         self._scheduler.finish(sequence)
         self._runner.forget(request_id)
         cached = sequence.num_cached_tokens or 0
@@ -212,7 +232,7 @@ class EngineCore:
             _timing(sequence, self._clock()),
             message,
         )
-        return RequestOutput(request_id, text, token_ids, progress, finish)
+        return RequestOutput(request_id, text, finish=finish)
 
 
 def _timing(sequence: Sequence, now_s: float) -> Timing:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.execution.runner import StepResult
+from engine.execution.runner import Sample, StepResult
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scheduling.sequence import Sequence as EngineSequence
 from engine.text.byte_tokenizer import ByteTokenizer
@@ -56,7 +56,7 @@ class ScriptedRunner:
         pause_s = self._script.prefill_s if plan.num_prefill_tokens else self._script.token_s
         if pause_s > 0.0:
             time.sleep(pause_s)
-        token_ids: list[int] = []
+        samples: list[Sample] = []
         failures: dict[RequestId, str] = {}
         for item in plan.scheduled:
             if not item.samples:
@@ -64,10 +64,11 @@ class ScriptedRunner:
             sequence = item.sequence
             answer = self._answer(sequence)
             index = sequence.num_tokens - len(sequence.request.prompt_token_ids)
-            token_ids.append(answer[index] if index < len(answer) else self._eos)
+            token_id = answer[index] if index < len(answer) else self._eos
+            samples.append(Sample((token_id,)))
             if self._script.fail_after is not None and index >= self._script.fail_after:
                 failures[sequence.request_id] = "The model failed while it was answering."
-        return StepResult(token_ids, failures)
+        return StepResult(samples, failures)
 
     def forget(self, request_id: RequestId) -> None:
         """Drops the request's answer."""

@@ -140,14 +140,27 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a sampled token was, in nats, and the `top` alternatives as (id, logprob), most
+    likely first. Log probabilities are those of the model's own distribution, before penalties,
+    temperature and filters; they are finite."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOutput:
-    """What is new for one request since the last output. Deltas merge (`merge`)."""
+    """What is new for one request since the last output. Deltas merge (`merge`). `logprobs` has
+    one entry for each of `token_ids` where the request asked for them, else none."""
 
     request_id: RequestId
     text: str = ""
     token_ids: tuple[int, ...] = ()
     progress: Progress | None = None
     finish: Finish | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     def merge(self, later: RequestOutput) -> RequestOutput:
         """This delta followed by `later`, as one delta."""
@@ -157,6 +170,7 @@ class RequestOutput:
             self.token_ids + later.token_ids,
             later.progress or self.progress,
             later.finish or self.finish,
+            self.logprobs + later.logprobs,
         )
 
 
@@ -221,6 +235,11 @@ class GenerationRequest:
     continued_token_ids: tuple[int, ...] = ()
     continued_text: str | None = None
     cache_salt: str = ""
+    user: str = ""
+    """Whose work it is: fair shares are kept between users."""
+    same_prompt_as: RequestId | None = None
+    """A request submitted before, with the same prompt tokens and salt (another choice of one
+    `n` > 1): its computed prompt is shared, the last block by copy on write."""
     priority: int = 0
     """Lower runs first among those waiting."""
     deadline_s: float | None = None

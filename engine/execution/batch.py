@@ -19,30 +19,31 @@ _CPU = torch.device("cpu")
 @dataclass(frozen=True, slots=True)
 class StepBatch:
     """`input_ids`, `positions`: [T] int64. `sample_rows` [N] int64: the rows whose logits are
-    needed, in the order of `sampling`."""
+    needed: for each of `sampling` in order, the row of its last real token and of its drafts."""
 
     input_ids: Tensor
     positions: Tensor
     sample_rows: Tensor
-    sampling: tuple[Sequence, ...]
+    sampling: tuple[ScheduledSequence, ...]
     layout: AttentionLayout
 
 
 def build_batch(plan: SchedulerOutput, block_size: int, device: torch.device = _CPU) -> StepBatch:
     """Lays the plan out for one forward pass on `device`."""
     input_ids: list[int] = []
-    positions, slots, spans, sample_rows = [], [], [], []
-    sampling = []
+    positions, slots, spans = [], [], []
+    sample_rows: list[int] = []
+    sampling: list[ScheduledSequence] = []
     for item in plan.scheduled:
         end = item.start + item.num_tokens
         query_start = len(input_ids)
-        input_ids += item.sequence.token_ids[item.start : end]
+        input_ids += item.token_ids
         positions.append(np.arange(item.start, end))
         slots.append(_slots(item.sequence, range(item.start, end), block_size))
         spans.append(_span(item, query_start, block_size, device))
         if item.samples:
-            sample_rows.append(len(input_ids) - 1)
-            sampling.append(item.sequence)
+            sample_rows += range(len(input_ids) - 1 - len(item.draft_token_ids), len(input_ids))
+            sampling.append(item)
     return StepBatch(
         torch.tensor(input_ids, device=device),
         torch.from_numpy(np.concatenate(positions)).to(device),

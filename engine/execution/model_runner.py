@@ -25,6 +25,7 @@ class TorchModelRunner:
     @torch.inference_mode()
     def execute(self, plan: SchedulerOutput) -> StepResult:
         """Forward for all scheduled tokens; the head only for rows that sample."""
+        self._cache.copy_blocks(plan.copies)
         batch = build_batch(plan, self._cache.block_size, self._model.device)
         attention = create_attention("fused", self._cache, batch.layout)
         hidden = self._model.forward(batch.input_ids, batch.positions, attention)
@@ -34,4 +35,5 @@ class TorchModelRunner:
         return StepResult(self._sampler.sample(logits, batch.sampling))
 
     def forget(self, request_id: RequestId) -> None:
-        """Nothing is kept per request."""
+        """Drops what the sampler keeps for the request."""
+        self._sampler.forget(request_id)

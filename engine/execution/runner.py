@@ -6,15 +6,24 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.scheduling.scheduler_output import SchedulerOutput
-from engine.types import RequestId
+from engine.types import RequestId, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one sequence got in a step: the drafts that were right, in order, and one token more.
+    `logprobs` has one entry a token where the request asked for them, else none."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """`token_ids[i]` was sampled for the i-th scheduled sequence that samples. `failures` names
-    requests that cannot go on, with a sentence for people; their tokens are not used."""
+    """`samples[i]` belongs to the i-th scheduled sequence that samples. `failures` names
+    requests that cannot go on, with a sentence for people; their samples are not used."""
 
-    token_ids: list[int]
+    samples: list[Sample]
     failures: dict[RequestId, str] = field(default_factory=dict)
 
 

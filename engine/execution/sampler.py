@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.scheduling.sequence import Sequence
-from engine.types import SamplingParams
+from engine.execution.runner import Sample
+from engine.scheduling.scheduler_output import ScheduledSequence
+from engine.types import RequestId, SamplingParams
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: the distribution has one point in floating point."""
@@ -28,14 +29,33 @@ class Sampler:
     """Stateless; filters in the order temperature, top-k, top-p, min-p, each on what the one
     before it left."""
 
-    def sample(self, logits: Tensor, sequences: tuple[Sequence, ...]) -> list[int]:
-        """One token for each row of `logits` [N, vocab] float32, by its sequence's params."""
-        token_ids: list[int] = logits.argmax(dim=-1).tolist()
-        for row, sequence in enumerate(sequences):
+    def sample(self, logits: Tensor, items: tuple[ScheduledSequence, ...]) -> list[Sample]:
+        """`logits` [N, vocab] float32 has, for each of `items` in order, one row behind its last
+        real token and one behind each of its drafts.
+
+        A draw depends on nothing but the sequence, so the drafts that equal what is drawn in
+        their place are what would have been drawn without them: speculation changes no answer."""
+        greedy: list[int] = logits.argmax(dim=-1).tolist()
+        samples, first = [], 0
+        for item in items:
+            sequence = item.sequence
             params = sequence.request.params
-            if params.temperature >= GREEDY_BELOW:
-                token_ids[row] = sample_row(logits[row], params, sequence.seed, sequence.num_tokens)
-        return token_ids
+            drawn: list[int] = []
+            for index, draft in enumerate((*item.draft_token_ids, None)):
+                row = first + index
+                if params.temperature < GREEDY_BELOW:
+                    drawn.append(greedy[row])
+                else:
+                    position = sequence.num_tokens + index
+                    drawn.append(sample_row(logits[row], params, sequence.seed, position))
+                if drawn[-1] != draft:
+                    break
+            samples.append(Sample(tuple(drawn)))
+            first += 1 + len(item.draft_token_ids)
+        return samples
+
+    def forget(self, request_id: RequestId) -> None:
+        """Nothing is kept per request."""
 
 
 def sample_row(logits: Tensor, params: SamplingParams, seed: int, position: int) -> int:

@@ -69,9 +69,10 @@ class BlockAllocator:
         sequence.num_computed_tokens = len(hit) * self.block_size
         return True
 
-    def grow(self, sequence: Sequence) -> bool:
-        """Makes sure that the table covers all the sequence's tokens."""
-        missing = self.num_blocks_for(sequence.num_tokens) - len(sequence.table.blocks)
+    def grow(self, sequence: Sequence, num_ahead: int = 0) -> bool:
+        """Makes sure that the table covers all the sequence's tokens and `num_ahead` more."""
+        wanted = self.num_blocks_for(sequence.num_tokens + num_ahead)
+        missing = wanted - len(sequence.table.blocks)
         if missing <= 0:
             return True
         blocks = self.pool.allocate(missing)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,15 @@ class KVCache:
     ) -> int:
         """Memory that one token takes over all layers."""
         return 2 * num_layers * num_kv_heads * head_dim * dtype.itemsize
+
+    def copy_blocks(self, copies: Sequence[tuple[int, int]]) -> None:
+        """Copies whole blocks (source, destination) in all layers."""
+        if not copies:
+            return
+        sources, destinations = torch.tensor(copies, device=self._keys.device).T
+        for values in (self._keys, self._values):
+            blocks = values.view(values.shape[0], -1, self.block_size, *values.shape[2:])
+            blocks[:, destinations] = blocks[:, sources]
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer: views, [slots, num_kv_heads, head_dim]."""

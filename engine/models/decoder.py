@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.models.config import ModelConfig
-from engine.models.linear import Linear
+from engine.models.linear import Embedding, Projection
 from engine.models.norm import rms_norm
 from engine.models.rope import RotaryTable, rotate_
 from engine.models.weights import Weights
@@ -31,12 +31,12 @@ class DecoderLayer:
     [num_heads + num_kv_heads, head_dim] is the norm of each query and key head, or None."""
 
     input_norm: Tensor
-    qkv: Linear
+    qkv: Projection
     qk_norm: Tensor | None
-    output: Linear
+    output: Projection
     mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    gate_up: Projection
+    down: Projection
 
 
 class Decoder:
@@ -46,14 +46,14 @@ class Decoder:
         self,
         config: ModelConfig,
         *,
-        embedding: Tensor,
+        embedding: Embedding,
         layers: tuple[DecoderLayer, ...],
         final_norm: Tensor,
-        head: Linear,
+        head: Projection,
         rotary: RotaryTable,
     ) -> None:
         self.config = config
-        self.embedding = embedding  # [vocab, hidden]
+        self.embedding = embedding
         self.layers = layers
         self.final_norm = final_norm
         self.head = head  # shares the embedding's memory when they are tied
@@ -76,7 +76,7 @@ class Decoder:
         `input_ids` and `positions` are int64 [T]; positions count from 0 inside each sequence
         and must be below the rotary table's `num_positions`."""
         eps = self.config.rms_norm_eps
-        residual = self.embedding.index_select(0, input_ids)
+        residual = self.embedding(input_ids)
         cos, sin = self.rotary.lookup(positions)
         for index, layer in enumerate(self.layers):
             x = rms_norm(residual, layer.input_norm, eps)
@@ -115,14 +115,15 @@ class Decoder:
 
 def build_decoder(config: ModelConfig, weights: Weights, *, max_model_len: int) -> Decoder:
     """Takes the weights out of `weights`. Raises ModelLoadError, naming the tensor."""
-    embedding = weights.take("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
+    vocab_shape = (config.vocab_size, config.hidden_size)
+    embedding = weights.embedding("model.embed_tokens", vocab_shape)
     layers = tuple(_build_layer(config, weights, index) for index in range(config.num_layers))
     final_norm = weights.take("model.norm.weight", (config.hidden_size,))
     if config.tie_word_embeddings:
         weights.skip("lm_head.weight")
-        head = embedding
+        head = embedding.as_projection()
     else:
-        head = weights.take("lm_head.weight", (config.vocab_size, config.hidden_size))
+        head = weights.linear([("lm_head", config.vocab_size)], config.hidden_size)
     weights.finish()
     rotary = RotaryTable(
         config.rope,
@@ -136,7 +137,7 @@ def build_decoder(config: ModelConfig, weights: Weights, *, max_model_len: int) 
         embedding=embedding,
         layers=layers,
         final_norm=final_norm,
-        head=Linear(head),
+        head=head,
         rotary=rotary,
     )
 
@@ -147,14 +148,9 @@ def _build_layer(config: ModelConfig, weights: Weights, index: int) -> DecoderLa
     q_rows = config.num_heads * config.head_dim
     kv_rows = config.num_kv_heads * config.head_dim
 
-    def linear(parts: dict[str, int], columns: int, *, bias: bool) -> Linear:
-        weight = weights.take_merged(
-            [(f"{prefix}{name}.weight", (rows, columns)) for name, rows in parts.items()]
-        )
-        if not bias:
-            return Linear(weight)
-        biases = [(f"{prefix}{name}.bias", (rows,)) for name, rows in parts.items()]
-        return Linear(weight, weights.take_merged(biases))
+    def linear(parts: dict[str, int], columns: int, *, bias: bool) -> Projection:
+        named = [(f"{prefix}{name}", rows) for name, rows in parts.items()]
+        return weights.linear(named, columns, bias=bias)
 
     qkv = {"self_attn.q_proj": q_rows, "self_attn.k_proj": kv_rows, "self_attn.v_proj": kv_rows}
     return DecoderLayer(

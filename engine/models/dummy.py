@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from engine.models.weights import PlainWeights
 from engine.text.tokenizer import BYTE_OF_CHAR, HFTokenizer
 
 _SCALE = 0.02
@@ -19,7 +19,7 @@ _TEMPLATE = (
 )
 
 
-class RandomWeights:
+class RandomWeights(PlainWeights):
     """Implements `Weights`: makes up each tensor that is asked for. The same name gives the same
     values."""
 
@@ -36,10 +36,6 @@ class RandomWeights:
         generator.manual_seed(zlib.crc32(name.encode()) + (self._seed << 32))
         values = torch.empty(shape, dtype=self._dtype, device=self._device)
         return values.normal_(0.0, _SCALE, generator=generator)
-
-    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
-        """The parts one above the other, as one tensor."""
-        return torch.cat([self.take(name, shape) for name, shape in parts])
 
     def skip(self, name: str) -> None:
         """Nothing to do: what is not asked for is not made."""

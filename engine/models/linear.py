@@ -9,6 +9,7 @@ Nothing is repacked, so a weight may be a view of a mapped file.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +28,61 @@ def choose_product(weight: Tensor) -> Product:
     if on_cpu and weight.dtype == torch.float32:
         return _onednn_product
     return functional.linear
+
+
+class Projection(Protocol):
+    """A matrix product with a fixed weight, in whatever form the weight is kept."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, in] → [T, out]"""
+        ...
+
+
+class Embedding(Protocol):
+    """A table of one row a token id, in whatever form it is kept."""
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """int64 [T] → [T, hidden], a new tensor"""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what is looked up."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def as_projection(self) -> Projection:
+        """The table as a tied output head, [T, hidden] → [T, vocab]; shares its memory."""
+        ...
+
+
+class PlainEmbedding:
+    """Implements `Embedding` over a tensor `weight` [vocab, hidden]."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """int64 [T] → [T, hidden], a new tensor"""
+        return self.weight.index_select(0, token_ids)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what is looked up."""
+        return self.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the table is."""
+        return self.weight.device
+
+    def as_projection(self) -> Projection:
+        """The table as a tied output head; shares its memory."""
+        return Linear(self.weight)
 
 
 class Linear:

@@ -3,6 +3,7 @@ them (`Weights`; `WeightReader` checks and merges those of a source)."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ModelLoadError
+from engine.models.linear import Embedding, Linear, PlainEmbedding, Projection
 
 
 class TensorSource(Protocol):
@@ -42,6 +44,17 @@ class Weights(Protocol):
         """The parts one above the other, as one tensor."""
         ...
 
+    def linear(
+        self, parts: Sequence[tuple[str, int]], columns: int, *, bias: bool = False
+    ) -> Projection:
+        """The projections `parts`, each (name, rows), of one input, merged: the tensors
+        `name.weight` [rows, columns] one above the other and, with `bias`, `name.bias`."""
+        ...
+
+    def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
+        """The table `name.weight` [vocab, hidden]."""
+        ...
+
     def skip(self, name: str) -> None:
         """Says that the tensor `name` is known and not wanted."""
         ...
@@ -51,7 +64,32 @@ class Weights(Protocol):
         ...
 
 
-class WeightReader:
+class PlainWeights(ABC):
+    """The parts of `Weights` that follow from single tensors."""
+
+    @abstractmethod
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """See `Weights.take`."""
+
+    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
+        """The parts one above the other, as one tensor."""
+        return merge_rows([self.take(name, shape) for name, shape in parts])
+
+    def linear(
+        self, parts: Sequence[tuple[str, int]], columns: int, *, bias: bool = False
+    ) -> Projection:
+        """See `Weights.linear`."""
+        weight = self.take_merged([(f"{name}.weight", (rows, columns)) for name, rows in parts])
+        if not bias:
+            return Linear(weight)
+        return Linear(weight, self.take_merged([(f"{name}.bias", (rows,)) for name, rows in parts]))
+
+    def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
+        """See `Weights.embedding`."""
+        return PlainEmbedding(self.take(f"{name}.weight", shape))
+
+
+class WeightReader(PlainWeights):
     """Implements `Weights` over a source. Used by one thread.
 
     Every `take…` raises ModelLoadError when a tensor is absent or of another shape, and names
@@ -86,10 +124,6 @@ class WeightReader:
         if self._on_fraction is not None:
             self._on_fraction(len(self._taken) / len(self._source.names))
         return tensor
-
-    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
-        """The parts one above the other, as one tensor."""
-        return merge_rows([self.take(name, shape) for name, shape in parts])
 
     def skip(self, name: str) -> None:
         """Says that the tensor `name` is known and not wanted."""

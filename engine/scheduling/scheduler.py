@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.drafter import Drafter, NoDrafts
 from engine.scheduling.queues import AGEING_SHARE, WaitingQueue, urgency
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence, SequenceStatus
@@ -33,9 +34,18 @@ class SchedulerLimits:
 class Scheduler:
     """Owns the queues and, through the allocator, every block. Owned by the engine thread."""
 
-    def __init__(self, limits: SchedulerLimits, allocator: BlockAllocator) -> None:
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        allocator: BlockAllocator,
+        drafter: Drafter | None = None,
+        *,
+        max_model_len: int = 1 << 40,
+    ) -> None:
         self._limits = limits
         self._allocator = allocator
+        self._drafter = drafter or NoDrafts()
+        self._max_model_len = max_model_len
         self._waiting = WaitingQueue()
         self._running: dict[RequestId, Sequence] = {}
         self._cost = StepCost()
@@ -74,6 +84,7 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._blocked_at = None  # it may have been the head that did not fit
         self._allocator.free(sequence)
+        self._drafter.forget(sequence)
         sequence.status = SequenceStatus.FINISHED
 
     def observe(self, output: SchedulerOutput, seconds: float) -> None:
@@ -85,11 +96,10 @@ class Scheduler:
         grow; the running sequence that came first is never preempted, so one always advances."""
         preempted = self._grow_decodes()
         decodes = [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
-        scheduled = [
-            ScheduledSequence(seq, seq.num_computed_tokens, 1, samples=True) for seq in decodes
-        ]
+        scheduled = self._schedule_decodes(decodes)
         num_decodes = len(scheduled)
-        budget = self._prefill_budget(num_decodes)
+        num_decode_tokens = sum(item.num_tokens for item in scheduled)
+        budget = self._prefill_budget(num_decode_tokens)
         # What was just preempted would take the blocks straight back.
         for sequence in self._prefills(now_s, admit=not preempted) if budget > 0 else ():
             count = min(budget, sequence.num_remaining_tokens)
@@ -101,20 +111,49 @@ class Scheduler:
                 break
         num_prefill = sum(item.num_tokens for item in scheduled[num_decodes:])
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
-        return SchedulerOutput(tuple(scheduled), tuple(preempted), num_decodes, num_prefill)
+        return SchedulerOutput(tuple(scheduled), tuple(preempted), num_decode_tokens, num_prefill)
 
-    def commit(self, item: ScheduledSequence, token_id: int | None) -> None:
-        """Books a computed item: its tokens are in the cache, and `token_id` was sampled."""
+    def commit(self, item: ScheduledSequence, token_ids: tuple[int, ...]) -> None:
+        """Books a computed item: its tokens are in the cache, and `token_ids` were sampled: the
+        drafts that were right and one token more, which is not in the cache yet."""
         sequence = item.sequence
-        sequence.num_computed_tokens = item.start + item.num_tokens
+        num_drafts = len(item.draft_token_ids)
+        num_accepted = max(0, len(token_ids) - 1)
+        sequence.token_ids += token_ids
+        sequence.num_computed_tokens = item.start + item.num_tokens - num_drafts + num_accepted
         self._allocator.publish(sequence)
-        if token_id is not None:
-            sequence.token_ids.append(token_id)
+        if token_ids:
             sequence.status = SequenceStatus.DECODE
+        if num_drafts:
+            self._drafter.observe(sequence, num_drafts, num_accepted)
 
     def check(self) -> None:
         """Raises BlockPoolError unless every block is accounted for."""
         self._allocator.check(self.sequences())
+
+    def _schedule_decodes(self, decodes: list[Sequence]) -> list[ScheduledSequence]:
+        """One token for each, and behind it as many drafts as the token budget, the blocks that
+        are free and the sequence's own limits allow."""
+        left = self._limits.max_num_batched_tokens - len(decodes)
+        scheduled = []
+        for sequence in decodes:
+            drafts = self._draft(sequence, left, len(decodes))
+            left -= len(drafts)
+            start = sequence.num_computed_tokens
+            scheduled.append(ScheduledSequence(sequence, start, 1 + len(drafts), True, drafts))
+        return scheduled
+
+    def _draft(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+        max_tokens = sequence.request.params.max_tokens
+        if max_tokens is not None:
+            limit = min(limit, max_tokens - sequence.num_output_tokens - 1)
+        limit = min(limit, self._max_model_len - sequence.num_tokens - 1)
+        if limit <= 0:
+            return ()
+        drafts = self._drafter.propose(sequence, limit, num_decoding)
+        if not drafts or not self._allocator.grow(sequence, num_ahead=len(drafts)):
+            return ()
+        return drafts
 
     def _prefill_budget(self, num_decodes: int) -> int:
         limits = self._limits

@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.kv.block_pool import BlockId
 from engine.scheduling.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSequence:
     """Compute tokens [start, start + num_tokens) of `sequence`; sample behind the last of them
-    if `samples`."""
+    if `samples`.
+
+    `draft_token_ids` are guesses that follow the sequence's last token. They are the last of the
+    `num_tokens`, and the runner samples behind the last real token and behind each draft as far
+    as the drafts before it turn out right (see `Sample`)."""
 
     sequence: Sequence
     start: int
     num_tokens: int
     samples: bool
+    draft_token_ids: tuple[int, ...] = ()
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The `num_tokens` token ids to compute."""
+        return [
+            *self.sequence.token_ids[self.start : self.start + self.num_tokens],
+            *self.draft_token_ids,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step. Decodes come first in `scheduled`, then prefill chunks."""
+    """One step. Decodes come first in `scheduled`, then prefill chunks. `copies` are pairs of
+    blocks (source, destination), to be copied whole before anything is computed."""
 
     scheduled: tuple[ScheduledSequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
     num_decode_tokens: int = 0
     num_prefill_tokens: int = 0
+    copies: tuple[tuple[BlockId, BlockId], ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from engine.core import EngineCore
-from engine.execution.runner import StepResult
+from engine.execution.runner import Sample, StepResult
 from engine.scheduling.scheduler import SchedulerLimits
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import FinishType, GenerationRequest, RequestId, SamplingParams
@@ -31,7 +31,7 @@ class ListRunner(CountingRunner):
         super().execute(plan)
         return StepResult(
             [
-                self.tokens[item.sequence.num_output_tokens]
+                Sample((self.tokens[item.sequence.num_output_tokens],))
                 for item in plan.scheduled
                 if item.samples
             ]
@@ -154,7 +154,7 @@ def test_a_failed_request_hurts_nobody_else() -> None:
     class FailingRunner(CountingRunner):
         def execute(self, plan: SchedulerOutput) -> StepResult:
             result = super().execute(plan)
-            return StepResult(result.token_ids, {RequestId("bad"): "broken"})
+            return StepResult(result.samples, {RequestId("bad"): "broken"})
 
     core, _ = make_core(clock=clock, runner=FailingRunner(clock))
     core.add(make_request("good", (5, 6, 7)))

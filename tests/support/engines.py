@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.core import EngineCore
-from engine.execution.runner import ModelRunner, StepResult
+from engine.execution.runner import ModelRunner, Sample, StepResult
 from engine.kv.block_allocator import BlockAllocator
 from engine.scheduling.scheduler import SchedulerLimits
-from engine.scheduling.scheduler_output import SchedulerOutput
+from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.text.byte_tokenizer import ByteTokenizer
 from engine.types import GenerationRequest, RequestId, RequestOutput, SamplingParams
 
@@ -38,12 +38,19 @@ class CountingRunner:
         for item in plan.scheduled:
             assert item.start == item.sequence.num_computed_tokens
             assert item.num_tokens > 0
-        return StepResult(
-            [next_token(item.sequence.token_ids) for item in plan.scheduled if item.samples]
-        )
+        return StepResult([_sample(item) for item in plan.scheduled if item.samples])
 
     def forget(self, request_id: RequestId) -> None:
         pass
+
+
+def _sample(item: ScheduledSequence) -> Sample:
+    token_ids: list[int] = []
+    for draft in (*item.draft_token_ids, None):
+        token_ids.append(next_token([*item.sequence.token_ids, *token_ids]))
+        if token_ids[-1] != draft:
+            break
+    return Sample(tuple(token_ids))
 
 
 def next_token(token_ids: list[int]) -> int:

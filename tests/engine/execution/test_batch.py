@@ -26,7 +26,7 @@ def test_lays_sequences_out_one_behind_the_other() -> None:
     assert batch.positions.tolist() == [4, 1, 2, 3, 0, 1]
     assert batch.layout.slot_mapping.tolist() == [8, 17, 18, 19, 0, 1]
     assert batch.sample_rows.tolist() == [0, 5]
-    assert batch.sampling == (decode.sequence, last.sequence)
+    assert batch.sampling == (decode, last)
     first, second, third = batch.layout.spans
     assert (first.query_start, first.num_queries, first.context_len) == (0, 1, 5)
     assert first.first_slot is None

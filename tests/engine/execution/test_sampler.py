@@ -7,6 +7,7 @@ import torch
 
 from engine.execution import sampler
 from engine.execution.sampler import Sampler, gumbel, sample_row
+from engine.scheduling.scheduler_output import ScheduledSequence
 from engine.scheduling.sequence import Sequence
 from engine.types import GenerationRequest, RequestId, SamplingParams
 
@@ -80,12 +81,12 @@ def test_tiny_temperatures_and_top_p_are_greedy(temperature: float, top_p: float
     logits = torch.randn(4, VOCAB) * 10
     params = SamplingParams(temperature=temperature, top_p=top_p)
     got = Sampler().sample(logits, tuple(make(params) for _ in range(4)))
-    assert got == logits.argmax(-1).tolist()
+    assert [sample.token_ids for sample in got] == [(i,) for i in logits.argmax(-1).tolist()]
 
 
-def make(params: SamplingParams, seed: int = 5, size: int = 3) -> Sequence:
+def make(params: SamplingParams, seed: int = 5, size: int = 3) -> ScheduledSequence:
     request = GenerationRequest(RequestId("r"), tuple(range(size)), params)
-    return Sequence(request, arrival_s=0.0, seed=seed)
+    return ScheduledSequence(Sequence(request, arrival_s=0.0, seed=seed), size - 1, 1, True)
 
 
 def test_a_row_does_not_depend_on_its_company() -> None:
@@ -127,5 +128,5 @@ def test_greedy_rows_and_random_rows_share_a_batch() -> None:
     greedy = make(SamplingParams(temperature=0.0))
     random = make(SamplingParams(temperature=2.0, top_k=2))
     got = Sampler().sample(logits, (greedy, random))
-    assert got[0] == 1
-    assert got[1] in (1, 2)
+    assert got[0].token_ids == (1,)
+    assert got[1].token_ids[0] in (1, 2)

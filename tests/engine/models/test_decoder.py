@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,11 +66,13 @@ def test_given_ids_and_logits(case: str) -> None:
 
 
 def test_tied_head_shares_memory_with_the_embedding() -> None:
-    model = load_model(EngineConfig(model=CASES / "MOD-01-tied_sharded", dtype="float32")).model
-    assert model.head.weight.data_ptr() == model.embedding.data_ptr()
+    model: Any = load_model(
+        EngineConfig(model=CASES / "MOD-01-tied_sharded", dtype="float32")
+    ).model
+    assert model.head.weight.data_ptr() == model.embedding.weight.data_ptr()
 
 
 def test_untied_head_is_its_own() -> None:
     folder = CASES / "MOD-04-rope_linear_oldkey"
-    model = load_model(EngineConfig(model=folder, dtype="float32")).model
-    assert model.head.weight.data_ptr() != model.embedding.data_ptr()
+    model: Any = load_model(EngineConfig(model=folder, dtype="float32")).model
+    assert model.head.weight.data_ptr() != model.embedding.weight.data_ptr()

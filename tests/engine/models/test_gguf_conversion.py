@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -77,8 +78,8 @@ def test_copy_equals_the_file_read_directly(start: Start) -> None:
 
 
 def test_merged_weights_of_the_copy_are_views_of_the_mapped_file(start: Start) -> None:
-    model = start().model
-    mapping = model.embedding.untyped_storage().data_ptr()
+    model: Any = start().model
+    mapping = model.embedding.weight.untyped_storage().data_ptr()
     for layer in model.layers:
         for linear in (layer.qkv, layer.gate_up, layer.output, layer.down):
             assert linear.weight.untyped_storage().data_ptr() == mapping

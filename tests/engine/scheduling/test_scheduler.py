@@ -37,7 +37,7 @@ class Bench:
         seconds = cost(plan) if callable(cost) else cost
         self.now_s += seconds
         for item in plan.scheduled:
-            self.scheduler.commit(item, 1 if item.samples else None)
+            self.scheduler.commit(item, (1,) if item.samples else ())
         self.scheduler.observe(plan, seconds)
         self.scheduler.check()
         return plan

@@ -1,0 +1,38 @@
+"""`Drafter`: guesses the tokens that come next, so that one step can check several. No torch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.scheduling.sequence import Sequence
+
+
+class Drafter(Protocol):
+    """Asked once per step for each sequence that decodes. Owned by the engine thread."""
+
+    def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+        """At most `limit` token ids that may follow the sequence's last one; empty where a guess
+        does not pay. `num_decoding` sequences share the step."""
+        ...
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Tells how many of the drafts were right."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended; drops what was kept for it."""
+        ...
+
+
+class NoDrafts:
+    """A `Drafter` that never guesses."""
+
+    def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+        """Nothing."""
+        return ()
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Nothing to learn."""
+
+    def forget(self, sequence: Sequence) -> None:
+        """Nothing is kept."""
