@@ -46,11 +46,13 @@ class Attention(Protocol):
         *,
         scale: float,
         window: int | None = None,
+        soft_cap: float | None = None,
     ) -> Tensor:
         """q [T, num_heads, head_dim], k and v [T, num_kv_heads, head_dim], already normed and
         rotated. Writes k and v into the paged cache, attends causally inside each sequence (to
         the last `window` tokens, itself included, where given) and returns
-        [T, num_heads * head_dim]. Query head h reads key head h // (num_heads / num_kv_heads).
+        [T, num_heads * head_dim]. With `soft_cap` a scaled score s counts as
+        soft_cap * tanh(s / soft_cap). Query head h reads key head h // (num_heads / num_kv_heads).
         """
         ...
 

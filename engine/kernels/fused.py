@@ -29,6 +29,7 @@ class FusedAttention:
         *,
         scale: float,
         window: int | None = None,
+        soft_cap: float | None = None,
     ) -> Tensor:
         keys, values = self._cache.layer(layer)
         keys.index_copy_(0, self._layout.slot_mapping, k)
@@ -49,13 +50,14 @@ class FusedAttention:
             # [num_queries, kv, group, d] → [1, kv, group * num_queries, d]
             packed = q[rows].view(span.num_queries, num_kv_heads, group, head_dim)
             packed = packed.permute(1, 2, 0, 3).reshape(1, num_kv_heads, -1, head_dim)
-            mixed = scaled_dot_product_attention(
-                packed,
-                span_k.transpose(0, 1)[None],
-                span_v.transpose(0, 1)[None],
-                attn_mask=self._mask(index, span, window, group),
-                scale=scale,
-            )
+            mask = self._mask(index, span, window, group)
+            span_k, span_v = span_k.transpose(0, 1)[None], span_v.transpose(0, 1)[None]
+            if soft_cap is None:
+                mixed = scaled_dot_product_attention(
+                    packed, span_k, span_v, attn_mask=mask, scale=scale
+                )
+            else:
+                mixed = _soft_capped_attention(packed, span_k, span_v, mask, scale, soft_cap)
             mixed = mixed.view(num_kv_heads, group, span.num_queries, head_dim)
             out[rows] = mixed.permute(2, 0, 1, 3).reshape(span.num_queries, -1, head_dim)
         return out.flatten(1)
@@ -72,3 +74,13 @@ class FusedAttention:
             mask = visible(span, window, self._layout.slot_mapping.device)
             self._masks[key] = mask.repeat(group, 1)
         return self._masks[key]
+
+
+def _soft_capped_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, soft_cap: float
+) -> Tensor:
+    """The same with capped scores, which torch's attention does not have; softmax in float32."""
+    scores = (q @ k.transpose(-1, -2)).float().mul_(scale / soft_cap).tanh_().mul_(soft_cap)
+    if mask is not None:
+        scores.masked_fill_(~mask, float("-inf"))
+    return scores.softmax(dim=-1).to(v.dtype) @ v

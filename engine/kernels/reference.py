@@ -25,6 +25,7 @@ class ReferenceAttention:
         *,
         scale: float,
         window: int | None = None,
+        soft_cap: float | None = None,
     ) -> Tensor:
         keys, values = self._cache.layer(layer)
         keys[self._layout.slot_mapping] = k
@@ -37,6 +38,8 @@ class ReferenceAttention:
             span_k = keys[slots].float().repeat_interleave(group, dim=1)
             span_v = values[slots].float().repeat_interleave(group, dim=1)
             scores = torch.einsum("qhd,khd->hqk", q[rows].float(), span_k) * scale
+            if soft_cap is not None:
+                scores = soft_cap * torch.tanh(scores / soft_cap)
             scores.masked_fill_(~visible(span, window, q.device), float("-inf"))
             mixed = torch.einsum("hqk,khd->qhd", scores.softmax(dim=-1), span_v)
             out[rows] = mixed.to(q.dtype)

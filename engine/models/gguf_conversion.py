@@ -20,12 +20,14 @@ from typing import Any
 import torch
 
 from engine.models.config import read_json, read_model_config
+from engine.models.gguf_config import gguf_config, gguf_generation_config
 from engine.models.gguf_file import GGUFFile
-from engine.models.gguf_model import GGUFTensors, gguf_config, gguf_generation_config
+from engine.models.gguf_model import GGUFTensors
 from engine.models.gguf_tokenizer import tokenizer_config, tokenizer_json
 from engine.models.loader import SINGLE_FILE
 from engine.models.model_files import ModelFiles, open_folder
 from engine.models.safetensors_file import SafetensorsWriter
+from engine.models.sampling_defaults import read_sampling_defaults
 from engine.text.tokenizer import HFTokenizer
 from engine.types import LoadProgress
 
@@ -34,26 +36,8 @@ _FORMAT = 1
 _RECORD = "conversion.json"
 _DIGESTS = "digests.json"
 _STALE_S = 3600.0
-_LAYER_ORDER = (
-    "input_layernorm.weight",
-    "self_attn.q_proj.weight",
-    "self_attn.k_proj.weight",
-    "self_attn.v_proj.weight",
-    "self_attn.q_proj.bias",
-    "self_attn.k_proj.bias",
-    "self_attn.v_proj.bias",
-    "self_attn.q_norm.weight",
-    "self_attn.k_norm.weight",
-    "self_attn.o_proj.weight",
-    "self_attn.o_proj.bias",
-    "post_attention_layernorm.weight",
-    "mlp.gate_proj.weight",
-    "mlp.up_proj.weight",
-    "mlp.gate_proj.bias",
-    "mlp.up_proj.bias",
-    "mlp.down_proj.weight",
-    "mlp.down_proj.bias",
-)
+_MERGED_ORDER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+"""Projections of one input, in the order in which they are merged."""
 
 
 def open_gguf(
@@ -63,7 +47,7 @@ def open_gguf(
     When the cache cannot be written the model is read from the file itself, and
     `on_progress` says so. Raises ModelLoadError."""
     if cache_dir is None:
-        return _open_directly(path, on_progress)
+        return open_gguf_directly(path, on_progress)
     try:
         folder = _find_or_convert(path, cache_dir, dtype, on_progress)
     except OSError as error:
@@ -72,21 +56,28 @@ def open_gguf(
             f"{path.name} is read anew at each start",
             None,
         )
-        return _open_directly(path, on_progress)
+        return open_gguf_directly(path, on_progress)
     return open_folder(folder)
 
 
-def _open_directly(path: Path, on_progress: LoadProgress) -> ModelFiles:
+def open_gguf_directly(path: Path, on_progress: LoadProgress) -> ModelFiles:
+    """The model in a GGUF file, without a copy. Raises ModelLoadError."""
     on_progress(f"Reading {path.name}", None)
     file = GGUFFile(path)
     config_json = gguf_config(file)
-    config = read_model_config(config_json, gguf_generation_config(file))
+    generation_config = gguf_generation_config(file)
+    config = read_model_config(config_json, generation_config)
     tokenizer = HFTokenizer(
         json.dumps(tokenizer_json(file.metadata)),
         tokenizer_config(file.metadata),
         eos_token_ids=config.eos_token_ids,
     )
-    return ModelFiles(config, tokenizer, GGUFTensors(file, config_json))
+    return ModelFiles(
+        config,
+        tokenizer,
+        GGUFTensors(file, config_json),
+        read_sampling_defaults(generation_config),
+    )
 
 
 def _find_or_convert(
@@ -182,12 +173,16 @@ def _write_weights(path: Path, tensors: GGUFTensors, dtype: torch.dtype, on_frac
         writer.close()
 
 
-def _place(name: str) -> tuple[int, int, str]:
-    """Sort key: the embedding, the layers in order, then the rest."""
+def _place(name: str) -> tuple[int, str, str, int, str]:
+    """Sort key: the embedding, the layers in order, then the rest. Within a layer the weights of
+    projections that are merged follow one another, and so do their biases."""
     parts = name.split(".", 3)
-    if parts[1] == "layers":
-        return 1 + int(parts[2]), _LAYER_ORDER.index(parts[3]), name
-    return (0 if parts[1] == "embed_tokens" else 1 << 30), 0, name
+    if parts[1] != "layers":
+        return (0 if parts[1] == "embed_tokens" else 1 << 30), "", "", 0, name
+    path, _, ending = parts[3].rpartition(".")
+    group, _, last = path.rpartition(".")
+    order = _MERGED_ORDER.index(last) if last in _MERGED_ORDER else len(_MERGED_ORDER)
+    return 1 + int(parts[2]), group, ending, order, name
 
 
 def _write_json(path: Path, content: object) -> None:

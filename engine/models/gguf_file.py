@@ -76,23 +76,38 @@ class GGUFFile:
         self.tensors: Mapping[str, GGUFTensor]
         try:
             with path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                # Private: torch takes no views of memory that it could not write to.
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             cursor = _Cursor(self._map)
             self._read_header(cursor)
         except (OSError, ValueError, struct.error, IndexError, KeyError, OverflowError) as error:
             raise ModelLoadError(f"{path} is not a whole GGUF file: {error}.") from error
 
-    def dequantize(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The tensor `name` in float32. Releases the GIL for most of its time."""
+    def dequantize(
+        self, name: str, start: int = 0, num_rows: int | None = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The tensor `name` in float32, or, with `num_rows`, that many rows of it from `start` on
+        as a matrix. Releases the GIL for most of its time."""
         tensor = self.tensors[name]
-        out = np.empty(tensor.shape, np.float32)
-        rows = out.reshape(-1, tensor.shape[-1])
-        raw = np.frombuffer(self._map, np.uint8, tensor.end - tensor.start, tensor.start)
-        raw = raw.reshape(rows.shape[0], -1)
-        step = max(1, _CHUNK_ELEMENTS // rows.shape[1])
-        for start in range(0, rows.shape[0], step):
-            rows[start : start + step] = dequantize(raw[start : start + step], tensor.type)
-        return out
+        columns = tensor.shape[-1]
+        raw = self.raw(name)[1].reshape(self.num_rows(name), -1)
+        if num_rows is not None:
+            raw = raw[start : start + num_rows]
+        out = np.empty((raw.shape[0], columns), np.float32)
+        step = max(1, _CHUNK_ELEMENTS // columns)
+        for first in range(0, raw.shape[0], step):
+            out[first : first + step] = dequantize(raw[first : first + step], tensor.type)
+        return out.reshape(tensor.shape) if num_rows is None else out
+
+    def num_rows(self, name: str) -> int:
+        """How many rows the tensor has, seen as a matrix: all its dimensions but the last."""
+        return math.prod(self.tensors[name].shape[:-1])
+
+    def raw(self, name: str) -> tuple[GGMLQuantizationType, np.ndarray[Any, np.dtype[np.uint8]]]:
+        """The tensor's kind and its bytes, a view of the mapped file."""
+        tensor = self.tensors[name]
+        size = tensor.end - tensor.start
+        return tensor.type, np.frombuffer(self._map, np.uint8, size, tensor.start)
 
     def _read_header(self, cursor: _Cursor) -> None:
         if cursor.take(4) != b"GGUF":

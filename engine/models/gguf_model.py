@@ -1,25 +1,20 @@
-"""A GGUF file as a Hugging Face model: its config.json, and its tensors under their HF names."""
+"""`GGUFTensors`: the tensors of a GGUF file under their Hugging Face names, one projection at a
+time as the decoder asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from engine.errors import ModelLoadError, UnsupportedModelError
-from engine.models.config import RopeConfig
-from engine.models.families import FAMILIES
+from engine.errors import ModelLoadError
+from engine.models.blocks import Blocks
+from engine.models.gguf_config import LONG_FACTORS, ROPE_FACTORS, SHORT_FACTORS
 from engine.models.gguf_file import GGUFFile
-from engine.models.gguf_tokenizer import find_end_ids
-from engine.models.rope import inverse_frequencies
 
-_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 _TOP_NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
@@ -37,92 +32,42 @@ _LAYER_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
-_ROPE_FACTORS = "rope_freqs.weight"
+_NORMS_ON_BOTH_SIDES = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_EXPERTS = {
+    "ffn_gate_exps": "gate_proj",
+    "ffn_up_exps": "up_proj",
+    "ffn_down_exps": "down_proj",
+}
+_INTERLEAVED = ("llama", "smollm3")
+"""Files of these architectures keep each head's pairs (i, i + D/2) as neighbours."""
+_GEMMAS = ("gemma", "gemma2", "gemma3")
+"""Their files keep what norms are multiplied with; the model's weights are less by one."""
 
 
-def gguf_config(file: GGUFFile) -> dict[str, Any]:
-    """config.json of the model in `file`. Raises UnsupportedModelError for an architecture or
-    a rope scaling that is not supported, ModelLoadError for metadata that are absent."""
-    name = str(file.metadata.get("general.architecture"))
-    if name not in _ARCHITECTURES:
-        raise UnsupportedModelError(
-            f"{file.path}: the architecture {name!r} is not supported; "
-            f"supported in GGUF files are: {', '.join(sorted(_ARCHITECTURES))}."
-        )
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows [start, start + rows) of the tensor `stored`, seen as a matrix, in the form `shape`.
+    `num_heads` is not 0 where rows of each head are interleaved."""
 
-    def read(key: str, default: Any = None) -> Any:
-        value = file.metadata.get(f"{name}.{key}", default)
-        if value is None:
-            raise ModelLoadError(f"{file.path} lacks the field {name}.{key}.")
-        return value
+    stored: str
+    start: int
+    shape: tuple[int, ...]
+    num_heads: int = 0
 
-    if read("expert_count", 0):
-        raise UnsupportedModelError(f"{file.path} is a mixture of experts: not supported.")
-    num_heads = read("attention.head_count")
-    hidden_size = read("embedding_length")
-    head_dim = read("attention.key_length", hidden_size // num_heads)
-    architecture = _ARCHITECTURES[name]
-    config: dict[str, Any] = {
-        "architectures": [architecture],
-        "model_type": FAMILIES[architecture].model_type,
-        "vocab_size": file.tensors["token_embd.weight"].shape[0],
-        "hidden_size": hidden_size,
-        "intermediate_size": read("feed_forward_length"),
-        "num_hidden_layers": read("block_count"),
-        "num_attention_heads": num_heads,
-        "num_key_value_heads": read("attention.head_count_kv", num_heads),
-        "head_dim": head_dim,
-        "max_position_embeddings": read("context_length"),
-        "rms_norm_eps": read("attention.layer_norm_rms_epsilon"),
-        "hidden_act": "silu",
-        "tie_word_embeddings": "output.weight" not in file.tensors,
-        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
-        "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
-        "rope_theta": read("rope.freq_base", 10000.0),
-        "bos_token_id": file.metadata.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": file.metadata.get("tokenizer.ggml.eos_token_id"),
-    }
-    scaling = _rope_scaling(file, read, config)
-    if scaling is not None:
-        config["rope_scaling"] = scaling
-    return config
-
-
-def gguf_generation_config(file: GGUFFile) -> dict[str, Any]:
-    """generation_config.json of the model in `file`: every id that ends an answer."""
-    return {"eos_token_id": list(find_end_ids(file.metadata))}
-
-
-def _rope_scaling(file: GGUFFile, read: Any, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    if _ROPE_FACTORS in file.tensors:
-        return _llama3_scaling(file, config)
-    kind = read("rope.scaling.type", "none")
-    if kind == "none":
-        return None
-    if kind == "linear":
-        return {"rope_type": "linear", "factor": read("rope.scaling.factor")}
-    raise UnsupportedModelError(f"{file.path}: the rope scaling {kind!r} is not supported.")
-
-
-def _llama3_scaling(file: GGUFFile, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Llama 3's scaling is kept as its result, one divisor a frequency: finds the parameters
-    that give it."""
-    divisors = torch.from_numpy(file.dequantize(_ROPE_FACTORS))
-    theta, head_dim = float(config["rope_theta"]), int(config["head_dim"])
-    plain = inverse_frequencies(RopeConfig(theta), head_dim)
-    factor = round(float(divisors.max()), 4)
-    for context in (8192, 4096, 16384, 32768):
-        rope = RopeConfig(theta, "llama3", factor, 1.0, 4.0, context)
-        if torch.allclose(plain / inverse_frequencies(rope, head_dim), divisors, rtol=1e-3):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": context,
-            }
-    raise UnsupportedModelError(f"{file.path}: its rope frequency factors are of no known form.")
+    @property
+    def rows(self) -> int:
+        """Rows of the matrix; one for a vector."""
+        return 1 if len(self.shape) == 1 else self.shape[0]
 
 
 class GGUFTensors:
@@ -131,47 +76,102 @@ class GGUFTensors:
     def __init__(self, file: GGUFFile, config: Mapping[str, Any]) -> None:
         """`config` is what `gguf_config` made. Raises ModelLoadError for an unknown tensor."""
         self._file = file
-        self._stored_names = {
-            _hf_name(name, file): name for name in file.tensors if name != _ROPE_FACTORS
-        }
-        # The Llama form keeps each head's pairs (i, i + D/2) as neighbours in GGUF files.
-        self._interleaved = {}
-        if file.metadata["general.architecture"] == "llama":
-            self._interleaved = {
-                ".attn_q.": int(config["num_attention_heads"]),
-                ".attn_k.": int(config["num_key_value_heads"]),
-            }
+        self._config = config
+        self._architecture = str(file.metadata["general.architecture"])
+        self._parts: dict[str, _Part] = {}
+        for stored in file.tensors:
+            if stored not in (ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS):
+                self._parts.update(self._parts_of(stored))
 
     @property
     def names(self) -> Collection[str]:
-        return self._stored_names.keys()
+        return self._parts.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._file.tensors[self._stored_names[name]].shape
+        return self._parts[name].shape
 
     def origin(self, name: str) -> str:
         return self._file.path.name
 
+    def blocks(self, name: str) -> Blocks:
+        """The tensor as the file has it. Row i of the model's tensor is row `row_map[i]`."""
+        part = self._parts[name]
+        kind, raw = self._file.raw(part.stored)
+        stored_rows = self._file.num_rows(part.stored)
+        rows = raw.reshape(stored_rows, -1)[part.start : part.start + part.rows]
+        row_map = None
+        if part.num_heads:
+            row_map = torch.from_numpy(_separate_pairs(np.arange(part.rows), part.num_heads))
+        return Blocks(int(kind), torch.from_numpy(rows.reshape(-1)), row_map)
+
     def tensor(self, name: str) -> torch.Tensor:
-        stored = self._stored_names[name]
-        values = self._file.dequantize(stored)
-        for part, num_heads in self._interleaved.items():
-            if part in stored:
-                values = _separate_pairs(values, num_heads)
+        part = self._parts[name]
+        values = self._file.dequantize(part.stored, part.start, part.rows).reshape(part.shape)
+        if part.num_heads:
+            values = _separate_pairs(values, part.num_heads)
+        if self._architecture in _GEMMAS and part.stored.endswith("norm.weight"):
+            values = values - 1
         return torch.from_numpy(values)
+
+    def _parts_of(self, stored: str) -> Iterator[tuple[str, _Part]]:
+        stem, _, ending = stored.rpartition(".")
+        shape = self._file.tensors[stored].shape
+        if stem in _TOP_NAMES:
+            yield f"{_TOP_NAMES[stem]}.{ending}", _Part(stored, 0, shape)
+            return
+        _, number, kind = [*stem.split("."), "", ""][:3]
+        layer = f"model.layers.{number}."
+        merged = self._merged(kind, shape[0])
+        if kind in _EXPERTS and len(shape) == 3:
+            for expert in range(shape[0]):
+                name = f"{layer}mlp.experts.{expert}.{_EXPERTS[kind]}.{ending}"
+                yield name, _Part(stored, expert * shape[1], shape[1:])
+        elif merged:
+            start = 0
+            if len(shape) != 2 or sum(merged.values()) != shape[0]:
+                raise self._unknown(stored)
+            for name, rows in merged.items():
+                yield f"{layer}{name}.{ending}", _Part(stored, start, (rows, shape[1]))
+                start += rows
+        elif kind in (names := self._layer_names()):
+            if kind == "ffn_gate_inp_shexp":
+                shape = (1, shape[-1])  # kept as a vector
+            yield f"{layer}{names[kind]}.{ending}", _Part(stored, 0, shape, self._num_heads(kind))
+        else:
+            raise self._unknown(stored)
+
+    def _layer_names(self) -> Mapping[str, str]:
+        if self._architecture in ("gemma2", "gemma3"):
+            return {**_LAYER_NAMES, **_NORMS_ON_BOTH_SIDES}
+        return _LAYER_NAMES
+
+    def _merged(self, kind: str, rows: int) -> dict[str, int]:
+        if self._architecture != "phi3":
+            return {}
+        if kind == "ffn_up":
+            return {"mlp.gate_proj": rows // 2, "mlp.up_proj": rows // 2}
+        if kind == "attn_qkv":
+            config = self._config
+            kv_rows = config["num_key_value_heads"] * config["head_dim"]
+            q_rows = config["num_attention_heads"] * config["head_dim"]
+            return {
+                "self_attn.q_proj": q_rows,
+                "self_attn.k_proj": kv_rows,
+                "self_attn.v_proj": kv_rows,
+            }
+        return {}
+
+    def _num_heads(self, kind: str) -> int:
+        if self._architecture not in _INTERLEAVED:
+            return 0
+        heads = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
+        return int(self._config[heads[kind]]) if kind in heads else 0
+
+    def _unknown(self, stored: str) -> ModelLoadError:
+        return ModelLoadError(f"{self._file.path} holds a tensor of unknown meaning: {stored!r}.")
 
 
 def _separate_pairs(values: np.ndarray[Any, Any], num_heads: int) -> np.ndarray[Any, Any]:
     """Rows of each head from the order 0, D/2, 1, D/2 + 1, … to 0, 1, …, D - 1."""
     pairs = values.reshape(num_heads, -1, 2, *values.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
-
-
-def _hf_name(name: str, file: GGUFFile) -> str:
-    stem, _, ending = name.rpartition(".")
-    if stem in _TOP_NAMES:
-        return f"{_TOP_NAMES[stem]}.{ending}"
-    parts = stem.split(".")
-    if len(parts) == 3 and parts[0] == "blk" and parts[2] in _LAYER_NAMES:
-        return f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.{ending}"
-    raise ModelLoadError(f"{file.path} holds a tensor of unknown meaning: {name!r}.")

@@ -64,6 +64,8 @@ _PRE_TOKENIZERS: Mapping[str, Mapping[str, Any]] = {
     "llama-bpe": _split_by(_LLAMA3_SPLIT),
     "llama3": _split_by(_LLAMA3_SPLIT),
     "llama-v3": _split_by(_LLAMA3_SPLIT),
+    "dbrx": _split_by(_LLAMA3_SPLIT),
+    "smaug-bpe": _split_by(_LLAMA3_SPLIT),
 }
 _MATCHES_WHOLE_WORDS_FIRST = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
@@ -96,11 +98,8 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        # Files of the SentencePiece kind that do not say otherwise want a BOS.
         "add_bos_token": bool(
-            metadata.get(
-                "tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.model") == "llama"
-            )
+            metadata.get("tokenizer.ggml.add_bos_token", _wants_bos_by_default(metadata))
         ),
     }
     for name in ("bos", "eos", "unknown", "padding"):
@@ -111,6 +110,14 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if template := metadata.get("tokenizer.chat_template"):
         config["chat_template"] = template
     return config
+
+
+def _wants_bos_by_default(metadata: Mapping[str, Any]) -> bool:
+    """Files of the SentencePiece kind and those of Llama 3 that do not say otherwise."""
+    return (
+        metadata.get("tokenizer.ggml.model") == "llama"
+        or metadata.get("tokenizer.ggml.pre") in _MATCHES_WHOLE_WORDS_FIRST
+    )
 
 
 def find_end_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:

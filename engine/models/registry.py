@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 from engine.config import EngineConfig
 from engine.errors import ModelLoadError
-from engine.models.config import ModelConfig, read_model_folder
-from engine.models.decoder import Decoder, build_decoder
+from engine.models.config import ModelConfig, read_architecture, read_json, read_model_folder
+from engine.models.decoder import Decoder
+from engine.models.decoder_builder import build_decoder
+from engine.models.families import is_known
+from engine.models.generic import GenericConfig, GenericModel, load_generic
 from engine.models.linear import can_multiply_bfloat16_fast
 from engine.models.model_files import open_folder
+from engine.models.packed import PackedWeightReader
+from engine.models.packing import Packing, choose_packing
+from engine.models.sampling_defaults import read_folder_defaults
 from engine.models.weights import WeightReader
 from engine.text.protocol import Tokenizer
 from engine.text.tokenizer import HFTokenizer
@@ -28,9 +35,13 @@ _DTYPES = {
 class LoadedModel:
     """A model ready to run. `model.dtype` and `model.device` say what was chosen."""
 
-    config: ModelConfig
-    model: Decoder
+    config: ModelConfig | GenericConfig
+    model: Decoder | GenericModel
     tokenizer: Tokenizer
+    packing: Packing | None = None
+    """How the weights were packed; None: they are tensors of `model.dtype`."""
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)
+    """Fields of `SamplingParams` that the model's makers set; a request's own count first."""
 
 
 def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) -> LoadedModel:
@@ -44,26 +55,55 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
         return _load_dummy(config, device)
     if not config.model.exists():
         raise ModelLoadError(f"There is no model at {config.model}.")
+    packing = choose_packing(config, device, is_gguf=_is_gguf(config))
+    dtype = torch.float32
     if _is_gguf(config):
-        from engine.models.gguf_conversion import open_gguf
+        from engine.models.gguf_conversion import open_gguf, open_gguf_directly
 
-        dtype = choose_dtype(config.dtype, device, None)
-        files = open_gguf(config.model, config.cache_dir, dtype, report)
+        if packing is not None:
+            files = open_gguf_directly(config.model, report)
+        else:
+            dtype = choose_dtype(config.dtype, device, None)
+            files = open_gguf(config.model, config.cache_dir, dtype, report)
+    elif not _is_own_form(config):
+        if packing is not None:
+            raise ModelLoadError(
+                f"weights {config.weights} are for the engine's own architectures only."
+            )
+        return _load_generic(config, device, report)
     else:
         files = open_folder(config.model)
         dtype = choose_dtype(config.dtype, device, files.config.dtype)
     sentence = f"Loading {config.model.name}"
     report(sentence, 0.0)
-    reader = WeightReader(
-        files.tensors,
-        dtype=dtype,
-        device=device,
-        on_fraction=lambda fraction: report(sentence, fraction),
+
+    def tell(fraction: float) -> None:
+        report(sentence, fraction)
+
+    reader = (
+        WeightReader(files.tensors, dtype=dtype, device=device, on_fraction=tell)
+        if packing is None
+        else PackedWeightReader(files.tensors, packing.engine, packing.kind, on_fraction=tell)
     )
     model = build_decoder(
         files.config, reader, max_model_len=files.config.max_model_len(config.max_model_len)
     )
-    return LoadedModel(files.config, model, files.tokenizer)
+    return LoadedModel(files.config, model, files.tokenizer, packing, files.sampling_defaults)
+
+
+def _is_own_form(config: EngineConfig) -> bool:
+    return is_known(read_architecture(read_json(config.model / "config.json")))
+
+
+def _load_generic(config: EngineConfig, device: torch.device, report: LoadProgress) -> LoadedModel:
+    content = read_json(config.model / "config.json")
+    dtype = choose_dtype(config.dtype, device, content.get("dtype") or content.get("torch_dtype"))
+    report(f"Loading {config.model.name} by way of transformers (slower)", None)
+    generic, model = load_generic(config.model, dtype=dtype, device=device)
+    generic.max_model_len(config.max_model_len)  # refuses before the server starts
+    tokenizer = HFTokenizer.from_folder(config.model, eos_token_ids=generic.eos_token_ids)
+    defaults = read_folder_defaults(config.model)
+    return LoadedModel(generic, model, tokenizer, sampling_defaults=defaults)
 
 
 def choose_device(name: str) -> torch.device:

@@ -111,6 +111,13 @@ class WeightReader(PlainWeights):
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name` in the run's dtype, on its device."""
+        self.claim(name, shape)
+        tensor = self._source.tensor(name).to(self._device, self._dtype)
+        self.tell()
+        return tensor
+
+    def claim(self, name: str, shape: tuple[int, ...]) -> None:
+        """Checks that the tensor is there and of this shape, and counts it as taken."""
         if name not in self._source.names:
             raise ModelLoadError(f"The model's files hold no tensor {name!r}.")
         found = self._source.shape(name)
@@ -120,10 +127,11 @@ class WeightReader(PlainWeights):
                 f"{list(found)}; config.json asks for {list(shape)}."
             )
         self._taken.add(name)
-        tensor = self._source.tensor(name).to(self._device, self._dtype)
+
+    def tell(self) -> None:
+        """Says how much was taken."""
         if self._on_fraction is not None:
             self._on_fraction(len(self._taken) / len(self._source.names))
-        return tensor
 
     def skip(self, name: str) -> None:
         """Says that the tensor `name` is known and not wanted."""

@@ -5,12 +5,14 @@ Templates are handed out as text and never rendered here."""
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Backend
+from tokenizers import models
 
 from engine.errors import ModelLoadError
 
@@ -37,7 +39,7 @@ class HFTokenizer:
         self._parsing.no_truncation()
         self._parsing.no_padding()
         # Whether control tokens are parsed is a state of the backend, so there are two.
-        self._plain = _second_backend(self._parsing) or Backend.from_str(self._parsing.to_str())
+        self._plain = _plain_backend(self._parsing)
         self._plain.encode_special_tokens = True
         added = self._parsing.get_added_tokens_decoder()
         self._special = {
@@ -160,6 +162,44 @@ class HFTokenizer:
         if adds_bos is None:
             adds_bos = self._parsing.encode("", add_special_tokens=True).ids[:1] == [bos]
         return bos if adds_bos else None
+
+
+def _plain_backend(parsing: Backend) -> Backend:
+    """A backend that never gives a control token, once `encode_special_tokens` is set."""
+    if _can_spell_control_tokens(parsing):
+        return Backend.from_str(_without_control_pieces(json.loads(parsing.to_str())))
+    return _second_backend(parsing) or Backend.from_str(parsing.to_str())
+
+
+def _can_spell_control_tokens(backend: Backend) -> bool:
+    """Whether the model itself finds a control token in plain characters: a table of whole
+    pieces does, as merges do not."""
+    if isinstance(backend.model, models.BPE):
+        return bool(backend.model.ignore_merges) and backend.pre_tokenizer is None
+    return True
+
+
+def _without_control_pieces(content: dict[str, Any]) -> str:
+    """tokenizer.json with control tokens under texts that nobody can guess, and the same ids. The
+    unknown token keeps its text, which the model needs, and stands for nothing else."""
+    model = content["model"]
+    unknown = model.get("unk_token")
+    if unknown is None and model.get("unk_id") is not None:
+        unknown = model["vocab"][model["unk_id"]][0]
+    hidden = {
+        token["content"]: f"{secrets.token_hex(16)}{token['id']}"
+        for token in content["added_tokens"]
+        if token["special"] and token["content"] != unknown
+    }
+    for token in content["added_tokens"]:
+        token["content"] = hidden.get(token["content"], token["content"])
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {hidden.get(piece, piece): i for piece, i in vocabulary.items()}
+    else:
+        model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocabulary]
+    # Post-processors name control tokens; they are never asked for.
+    return json.dumps({**content, "post_processor": None})
 
 
 def _second_backend(first: Backend) -> Backend | None:

@@ -34,6 +34,17 @@ def greedy(model: Any, prompt: Sequence[int], count: int) -> list[int]:
     return out
 
 
+def next_tokens(model: Any, token_ids: Sequence[int], start: int) -> list[int]:
+    """The most likely token after each of `token_ids[start:]`, from one forward pass without any
+    cache. An answer is the greedy one if each of its tokens is the one expected there: then this
+    says in one pass what `greedy` says in as many as there are tokens."""
+    import torch
+
+    with torch.inference_mode():
+        logits = model(torch.tensor([list(token_ids)]), use_cache=False).logits[0, start:]
+    return [int(token_id) for token_id in logits.argmax(-1)]
+
+
 def load_gguf_oracle(path: Path) -> tuple[Any, Any]:
     """The model and the tokenizer that `transformers` makes of a GGUF file, in float32."""
     import torch

@@ -43,11 +43,39 @@ _LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+_YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+}
+_DYNAMIC_ROPE = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+_SHORT_FACTORS = [1.0, 1.0625, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5]
+_LONG_FACTORS = [1.0, 1.25, 1.625, 2.0, 4.0, 6.0, 8.0, 9.0]
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "attention_factor": 1.25,
+    "short_factor": _SHORT_FACTORS,
+    "long_factor": _LONG_FACTORS,
+}
+_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_GEMMA2 = {
+    "head_dim": 24,
+    "num_hidden_layers": 3,
+    "sliding_window": 16,
+    "query_pre_attn_scalar": 24,
+    "attn_logit_softcapping": 3.0,
+    "final_logit_softcapping": 8.0,
+}
 TINY_MODELS: Mapping[str, TinyModel] = {
     "llama": TinyModel("llama"),
     "llama_tied": TinyModel("llama", {"tie_word_embeddings": True}),
     "llama_biases": TinyModel("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama_head_dim": TinyModel("llama", {"head_dim": 8, "hidden_act": "gelu"}),
     "llama_llama3_rope": TinyModel("llama", {"rope_parameters": _LLAMA3_ROPE}),
+    "llama_yarn_rope": TinyModel("llama", {"rope_parameters": _YARN_ROPE}),
+    "llama_dynamic_rope": TinyModel("llama", {"rope_parameters": _DYNAMIC_ROPE}),
     "llama_linear_rope": TinyModel(
         "llama",
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
@@ -60,30 +88,166 @@ TINY_MODELS: Mapping[str, TinyModel] = {
             "rope_scaling": {"type": "linear", "factor": 2.0},
         },
     ),
+    "mistral": TinyModel("mistral", {"sliding_window": None}),
+    "mistral_window": TinyModel("mistral", {"sliding_window": 16}),
+    "mixtral": TinyModel("mixtral", {"num_local_experts": 4}),
     "qwen2": TinyModel("qwen2", {"tie_word_embeddings": True}),
     "qwen2_window": TinyModel(
         "qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
     ),
+    "qwen2_moe": TinyModel("qwen2_moe", {**_MOE, "shared_expert_intermediate_size": 64}),
+    "qwen2_moe_window": TinyModel(
+        "qwen2_moe",
+        {
+            **_MOE,
+            "shared_expert_intermediate_size": 64,
+            "qkv_bias": False,
+            "use_sliding_window": True,
+            "sliding_window": 16,
+            "mlp_only_layers": [1],
+            "norm_topk_prob": True,
+        },
+    ),
     "qwen3": TinyModel("qwen3", {"head_dim": 24}),
-    "mistral": TinyModel("mistral", {"sliding_window": None}),
-    "mistral_window": TinyModel("mistral", {"sliding_window": 16}),
+    "qwen3_moe": TinyModel("qwen3_moe", {**_MOE, "head_dim": 24, "norm_topk_prob": True}),
+    "qwen3_moe_window": TinyModel(
+        "qwen3_moe",
+        {**_MOE, "use_sliding_window": True, "sliding_window": 16, "decoder_sparse_step": 2},
+    ),
+    "phi3": TinyModel("phi3", {"sliding_window": 16}),
+    "phi3_partial_rope": TinyModel(
+        "phi3",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
+    # Every prompt is longer than this trained window, none fills the next one: so each sequence
+    # has one set of factors from its first token to its last, in transformers too.
+    "phi3_long_factors": TinyModel(
+        "phi3", {"original_max_position_embeddings": 2, "rope_parameters": _LONGROPE}
+    ),
+    "phi3_short_factors": TinyModel(
+        "phi3", {"original_max_position_embeddings": 512, "rope_parameters": _LONGROPE}
+    ),
+    "phi3_old_keys": TinyModel(
+        "phi3",
+        {"original_max_position_embeddings": 512},
+        edits={
+            "rope_parameters": None,
+            "rope_theta": 5000.0,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": _SHORT_FACTORS,
+                "long_factor": _LONG_FACTORS,
+            },
+        },
+    ),
+    "gemma": TinyModel("gemma", {"head_dim": 24, "tie_word_embeddings": True}),
+    "gemma2": TinyModel("gemma2", {**_GEMMA2, "tie_word_embeddings": True}),
+    "gemma3": TinyModel(
+        "gemma3_text",
+        {
+            "head_dim": 24,
+            "num_hidden_layers": 3,
+            "sliding_window": 16,
+            "query_pre_attn_scalar": 24,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+    "gemma3_old_keys": TinyModel(
+        "gemma3_text",
+        {
+            "head_dim": 24,
+            "num_hidden_layers": 3,
+            "sliding_window": 16,
+            "query_pre_attn_scalar": 16,
+        },
+        edits={
+            "layer_types": None,
+            "sliding_window_pattern": 2,
+            "rope_parameters": None,
+            "rope_theta": 50000.0,
+            "rope_local_base_freq": 5000.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+        },
+    ),
+    "gemma3_with_images": TinyModel(
+        "gemma3",
+        {
+            "text_config": {
+                "vocab_size": VOCAB_SIZE,
+                "hidden_size": 64,
+                "intermediate_size": 96,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 24,
+                "max_position_embeddings": 512,
+                "sliding_window": 16,
+                "sliding_window_pattern": 2,
+            },
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 28,
+                "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+            "image_token_index": 319,
+        },
+    ),
+    "smollm3": TinyModel("smollm3", {"num_hidden_layers": 4, "tie_word_embeddings": True}),
+    "smollm3_window": TinyModel(
+        "smollm3",
+        {"no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 16},
+    ),
 }
+"""One for each form of decoder that is supported, and for each way to write it down."""
+
+GENERIC_MODELS: Mapping[str, TinyModel] = {
+    "cohere2": TinyModel(
+        "cohere2",
+        {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "gpt2": TinyModel("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
+    "granite": TinyModel(
+        "granite",
+        {
+            "logits_scaling": 2.0,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+        },
+    ),
+    "olmo2": TinyModel("olmo2"),
+    "starcoder2": TinyModel("starcoder2", {"sliding_window": 16}),
+}
+"""Other architectures, which only the code of transformers can run."""
 
 
 def build_tiny_model(folder: Path, name: str, *, num_shards: int = 1) -> Path:
-    """Writes the model `name` of `TINY_MODELS` to `folder`: config, generation config with a
-    list of EOS ids, tokenizer, and float32 weights in `num_shards` files."""
+    """Writes the model `name` of `TINY_MODELS` or `GENERIC_MODELS` to `folder`: config, generation
+    config with a list of EOS ids, tokenizer, and float32 weights in `num_shards` files."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    tiny = TINY_MODELS[name]
+    tiny = {**TINY_MODELS, **GENERIC_MODELS}[name]
     config = AutoConfig.for_model(tiny.model_type, **{**_common_config(), **tiny.config})
     state = torch.random.get_rng_state()
     torch.manual_seed(sum(name.encode()))
     model = AutoModelForCausalLM.from_config(config).float()  # type: ignore[no-untyped-call]
     for parameter_name, parameter in model.named_parameters():
         # Random norms and biases too: a model that forgets one must not pass.
-        parameter.data.normal_(1.0 if "norm" in parameter_name else 0.0, 0.2)
+        is_scale = (
+            "norm" in parameter_name or "ln" in parameter_name
+        ) and "gemma" not in tiny.model_type
+        parameter.data.normal_(1.0 if is_scale else 0.0, 0.2)
     torch.random.set_rng_state(state)
     model.generation_config.eos_token_id = [0, 2]
     total_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
@@ -126,7 +290,7 @@ def _common_config() -> dict[str, Any]:
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 64,
         "intermediate_size": 96,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 512,
@@ -135,97 +299,3 @@ def _common_config() -> dict[str, Any]:
         "eos_token_id": 2,
         "pad_token_id": 0,
     }
-
-
-_GGUF_ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
-_GGUF_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def write_gguf(path: Path, folder: Path, quantization: str = "F32", **changes: Any) -> Path:
-    """The model of `folder` as a GGUF file, its matrices quantized as `quantization`.
-    `changes` replace metadata, with a dot for each double underscore."""
-    import gguf
-    from gguf.quants import quantize
-    from safetensors.numpy import load_file
-
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    architecture = _GGUF_ARCHITECTURES[config["architectures"][0]]
-    writer = gguf.GGUFWriter(path, architecture)
-    metadata = {
-        "block_count": config["num_hidden_layers"],
-        "context_length": config["max_position_embeddings"],
-        "embedding_length": config["hidden_size"],
-        "feed_forward_length": config["intermediate_size"],
-        "attention.head_count": config["num_attention_heads"],
-        "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
-        "rope.freq_base": config["rope_parameters"]["rope_theta"],
-    }
-    values: dict[str, Any] = {f"{architecture}.{key}": value for key, value in metadata.items()}
-    values.update(gguf_tokenizer_metadata(folder))
-    values.update({key.replace("__", "."): value for key, value in changes.items()})
-    for key, value in values.items():
-        _add_metadata(writer, key, value)
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    kind = gguf.GGMLQuantizationType[quantization]
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        stem, _, ending = name.rpartition(".")
-        layer = ""
-        if stem.startswith("model.layers."):
-            _, _, number, stem = stem.split(".", 3)
-            layer = f"blk.{number}."
-        stem = _GGUF_NAMES[stem]
-        if architecture == "llama" and stem in heads:
-            # Files of this architecture interleave the two halves of each head.
-            halves = tensor.reshape(heads[stem], 2, -1, *tensor.shape[1:])
-            tensor = halves.swapaxes(1, 2).reshape(tensor.shape)
-        own_kind = kind if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(f"{layer}{stem}.{ending}", quantize(tensor, own_kind), raw_dtype=own_kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def gguf_tokenizer_metadata(folder: Path) -> dict[str, Any]:
-    """The tokenizer of a folder that `write_tokenizer` made, as GGUF metadata."""
-    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    vocabulary: dict[str, int] = content["model"]["vocab"]
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": sorted(vocabulary, key=lambda text: vocabulary[text]),
-        "tokenizer.ggml.token_type": [3 if i < 3 else 1 for i in range(len(vocabulary))],
-        "tokenizer.ggml.merges": [" ".join(merge) for merge in content["model"]["merges"]],
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.padding_token_id": 0,
-        "tokenizer.ggml.add_bos_token": False,
-        "tokenizer.chat_template": CHAT_TEMPLATE,
-    }
-
-
-def _add_metadata(writer: Any, key: str, value: Any) -> None:
-    if isinstance(value, bool):
-        writer.add_bool(key, value)
-    elif isinstance(value, int):
-        writer.add_uint32(key, value)
-    elif isinstance(value, float):
-        writer.add_float32(key, value)
-    elif isinstance(value, list):
-        writer.add_array(key, value)
-    else:
-        writer.add_string(key, value)

@@ -17,7 +17,12 @@ BLOCK = 4
 
 
 def plain(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, window: int | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    window: int | None,
+    soft_cap: float | None = None,
 ) -> torch.Tensor:
     """q [n, Hq, D] at the end of k, v [c, Hkv, D]; one query and one head at a time."""
     n, heads, _ = q.shape
@@ -28,7 +33,10 @@ def plain(
         first = 0 if window is None else max(0, last - window + 1)
         for head in range(heads):
             keys, values = k[first : last + 1, head // group], v[first : last + 1, head // group]
-            out[i, head] = torch.softmax(keys @ q[i, head] * scale, 0) @ values
+            scores = keys @ q[i, head] * scale
+            if soft_cap is not None:
+                scores = soft_cap * torch.tanh(scores / soft_cap)
+            out[i, head] = torch.softmax(scores, 0) @ values
     return out.flatten(1)
 
 
@@ -36,8 +44,14 @@ def plain(
 @pytest.mark.parametrize("window", [None, 1, 6])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (7, 1)])
 @pytest.mark.parametrize("contiguous", [True, False])
+@pytest.mark.parametrize("soft_cap", [None, 0.5])
 def test_matches_plain_attention(
-    kind: AttentionKind, window: int | None, heads: int, kv_heads: int, contiguous: bool
+    kind: AttentionKind,
+    window: int | None,
+    heads: int,
+    kv_heads: int,
+    contiguous: bool,
+    soft_cap: float | None,
 ) -> None:
     torch.manual_seed(heads * 100 + kv_heads)
     dim = 8
@@ -82,15 +96,15 @@ def test_matches_plain_attention(
         )
         slot_mapping.append(slots[before:])
         full_k, full_v = torch.cat([old_k, k[rows]]), torch.cat([old_v, v[rows]])
-        expected.append(plain(q[rows], full_k, full_v, 0.3, window))
+        expected.append(plain(q[rows], full_k, full_v, 0.3, window, soft_cap))
         row += new
     layout = AttentionLayout(torch.cat(slot_mapping), tuple(spans))
     attention = create_attention(kind, cache, layout)
-    got = attention.attend(1, q, k, v, scale=0.3, window=window)
+    got = attention.attend(1, q, k, v, scale=0.3, window=window, soft_cap=soft_cap)
     torch.testing.assert_close(got, torch.cat(expected), rtol=1e-5, atol=1e-5)
     # The other layer is untouched, and a second layer of the same step may have another window.
     assert cache.layer(0)[0].isnan().all()
-    again = attention.attend(1, q, k, v, scale=0.3, window=None)
+    again = attention.attend(1, q, k, v, scale=0.3, window=None, soft_cap=soft_cap)
     if window is None:
         torch.testing.assert_close(again, got)
     else:

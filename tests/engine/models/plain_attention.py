@@ -21,6 +21,7 @@ class PlainAttention:
         *,
         scale: float,
         window: int | None = None,
+        soft_cap: float | None = None,
     ) -> Tensor:
         if layer in self._cache:
             old_k, old_v = self._cache[layer]
@@ -30,6 +31,8 @@ class PlainAttention:
         self._cache[layer] = k, v
         group = q.shape[1] // k.shape[1]
         scores = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(group, 1)) * scale
+        if soft_cap is not None:
+            scores = (scores / soft_cap).tanh() * soft_cap
         query_at = torch.arange(k.shape[0] - q.shape[0], k.shape[0])[:, None]
         key_at = torch.arange(k.shape[0])
         seen = key_at <= query_at

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.models.decoder import Decoder
+from engine.models.causal_model import CausalModel
 from tests.engine.models.plain_attention import PlainAttention
 
 
 @torch.inference_mode()
-def logits_of(model: Decoder, token_ids: list[int]) -> Tensor:
+def logits_of(model: CausalModel, token_ids: list[int]) -> Tensor:
     """[T, vocab]: the logits after each token, from one pass."""
     ids = torch.tensor(token_ids)
     hidden = model.forward(ids, torch.arange(len(token_ids)), PlainAttention())
@@ -18,7 +18,9 @@ def logits_of(model: Decoder, token_ids: list[int]) -> Tensor:
 
 
 @torch.inference_mode()
-def greedy(model: Decoder, prompt: list[int], num_tokens: int, *, chunk: int = 10**6) -> list[int]:
+def greedy(
+    model: CausalModel, prompt: list[int], num_tokens: int, *, chunk: int = 10**6
+) -> list[int]:
     """The most likely continuation, past any EOS; the prompt goes in `chunk` tokens at a time."""
     attention = PlainAttention()
     output: list[int] = []

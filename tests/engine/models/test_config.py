@@ -10,11 +10,12 @@ import pytest
 
 from engine.errors import ModelLoadError, UnsupportedModelError
 from engine.models.config import (
-    RopeConfig,
+    ExpertsConfig,
     read_eos_token_ids,
     read_model_config,
     read_model_folder,
 )
+from engine.models.rope_config import RopeConfig
 
 CASES = Path(__file__).parents[2] / "cases"
 
@@ -39,6 +40,8 @@ def test_what_a_llama_configuration_leaves_out() -> None:
     assert not any((read.tie_word_embeddings, read.qkv_bias, read.o_bias, read.qk_norm))
     assert read.layer_windows == (None,) * 4
     assert read.eos_token_ids == ()
+    assert read.attention_scale == 16**-0.5
+    assert read.is_plain
 
 
 @pytest.mark.parametrize(
@@ -96,36 +99,125 @@ def test_mistral_windows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "rope"),
+    ("architecture", "changes", "windows"),
     [
-        ({"rope_scaling": None, "rope_theta": 5e5}, RopeConfig(5e5)),
-        ({"rope_parameters": None}, RopeConfig(1e4)),
-        ({"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, RopeConfig(7.0)),
-        ({"rope_scaling": {"type": "linear", "factor": 4}}, RopeConfig(1e4, "linear", 4.0)),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2}}, RopeConfig(1e4, "linear", 2.0)),
+        ("Qwen2MoeForCausalLM", {"use_sliding_window": True}, (8, None, 8, None)),
         (
-            {
-                "rope_theta": 5e5,
-                "rope_scaling": {
-                    "rope_type": "llama3",
-                    "factor": 32.0,
-                    "low_freq_factor": 1.0,
-                    "high_freq_factor": 4.0,
-                    "original_max_position_embeddings": 8192,
-                },
-            },
-            RopeConfig(5e5, "llama3", 32.0, 1.0, 4.0, 8192),
+            "Qwen2MoeForCausalLM",
+            {"use_sliding_window": True, "max_window_layers": 2},
+            (8, None, None, None),
         ),
+        ("Qwen2MoeForCausalLM", {"sliding_window": 0, "use_sliding_window": True}, (None,) * 4),
+        ("Qwen3MoeForCausalLM", {"use_sliding_window": True}, (8,) * 4),
+        ("Qwen3MoeForCausalLM", {}, (None,) * 4),
+        ("Phi3ForCausalLM", {}, (8,) * 4),
+        ("Gemma2ForCausalLM", {}, (8, None, 8, None)),
+        ("Gemma3ForCausalLM", {}, (8, 8, 8, 8)),
+        ("Gemma3ForCausalLM", {"sliding_window_pattern": 3}, (8, 8, None, 8)),
+        ("SmolLM3ForCausalLM", {"use_sliding_window": True}, (None, None, None, 8)),
+        ("SmolLM3ForCausalLM", {}, (None,) * 4),
     ],
 )
-def test_rope_in_its_old_and_new_forms(changes: dict[str, Any], rope: RopeConfig) -> None:
-    assert read_model_config(config(**changes)).rope == rope
+def test_windows_of_other_families(
+    architecture: str, changes: dict[str, Any], windows: tuple[int | None, ...]
+) -> None:
+    given = {"num_key_value_heads": 2, "sliding_window": 8, **changes}
+    assert read_model_config(config(architecture, **given)).layer_windows == windows
 
 
-@pytest.mark.parametrize("key", ["type", "rope_type"])
-def test_unknown_rope_type_is_named(key: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"'foo'.*default, linear, llama3"):
-        read_model_config(config(rope_scaling={key: "foo", "factor": 2.0}))
+def test_experts_under_both_names_and_layers_without() -> None:
+    mixtral = read_model_config(
+        config("MixtralForCausalLM", num_local_experts=3, num_key_value_heads=2)
+    )
+    assert mixtral.experts == ExpertsConfig(3, 2, 128, True, None, (True,) * 4)
+    qwen = read_model_config(
+        config(
+            "Qwen2MoeForCausalLM",
+            num_experts=6,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            decoder_sparse_step=2,
+            mlp_only_layers=[3],
+        )
+    )
+    assert qwen.experts == ExpertsConfig(6, 4, 24, False, 40, (False, True, False, False))
+    assert read_model_config(config()).experts is None
+
+
+def test_gemma_scales_caps_and_local_rope() -> None:
+    read = read_model_config(
+        config(
+            "Gemma3ForCausalLM",
+            num_key_value_heads=2,
+            sliding_window_pattern=2,
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+        )
+    )
+    assert (read.head_dim, read.attention_scale) == (256, 256**-0.5)
+    assert (read.embedding_scale, read.norm_offset, read.activation) == (
+        8.0,
+        1.0,
+        "gelu_pytorch_tanh",
+    )
+    assert read.rope == RopeConfig(1e6, "linear", 8.0)
+    assert read.layer_ropes == (RopeConfig(1e4), read.rope) * 2
+    gemma2 = read_model_config(config("Gemma2ForCausalLM", num_key_value_heads=2))
+    assert (gemma2.attention_soft_cap, gemma2.logits_soft_cap) == (50.0, 30.0)
+    assert gemma2.tie_word_embeddings
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("LlamaForCausalLM", {"hidden_act": "gelu"}),
+        ("GemmaForCausalLM", {"hidden_activation": "silu"}),
+        ("Gemma2ForCausalLM", {}),
+        ("MixtralForCausalLM", {"num_key_value_heads": 2}),
+        ("SmolLM3ForCausalLM", {}),
+        ("Phi3ForCausalLM", {"partial_rotary_factor": 0.5}),
+    ],
+)
+def test_what_is_not_plain(architecture: str, changes: dict[str, Any]) -> None:
+    """A step that computes the plain form only must not be given these."""
+    assert not read_model_config(config(architecture, **changes)).is_plain
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("Qwen2ForCausalLM", {}),
+        ("Qwen3ForCausalLM", {}),
+        ("MistralForCausalLM", {"num_key_value_heads": 2}),
+        ("Phi3ForCausalLM", {}),
+        ("LlamaForCausalLM", {"rope_scaling": {"type": "yarn", "factor": 4.0}}),
+        ("SmolLM3ForCausalLM", {"no_rope_layers": [1, 1, 1, 1]}),
+    ],
+)
+def test_what_is_plain(architecture: str, changes: dict[str, Any]) -> None:
+    assert read_model_config(config(architecture, **changes)).is_plain
+
+
+def test_text_part_of_a_model_that_sees_images() -> None:
+    """Its sizes may be left out; the dtype and the ids that end an answer stand beside it."""
+    content = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "dtype": "bfloat16",
+        "eos_token_id": [1, 106],
+        "text_config": {"hidden_size": 64, "num_hidden_layers": 6, "sliding_window": 8},
+        "vision_config": {"hidden_size": 32},
+    }
+    read = read_model_config(content)
+    assert read.architecture == "Gemma3ForConditionalGeneration"
+    assert (read.hidden_size, read.num_heads, read.vocab_size) == (64, 8, 262208)
+    assert read.layer_windows == (8,) * 5 + (None,)
+    assert (read.dtype, read.eos_token_ids, read.tie_word_embeddings) == (
+        "bfloat16",
+        (1, 106),
+        True,
+    )
+    assert not read_model_config({**content, "tie_word_embeddings": False}).tie_word_embeddings
+    with pytest.raises(ModelLoadError, match="text_config"):
+        read_model_config({"architectures": ["Gemma3ForConditionalGeneration"]})
 
 
 def test_unknown_architecture_is_named_and_the_known_are_listed() -> None:
@@ -139,7 +231,9 @@ def test_unknown_architecture_is_named_and_the_known_are_listed() -> None:
     ("changes", "word"),
     [
         ({"architectures": None}, "architecture"),
-        ({"hidden_act": "gelu"}, "gelu"),
+        ({"hidden_act": "relu"}, "relu.*silu, gelu"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ by layer type"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ],
@@ -158,6 +252,14 @@ def test_other_forms_are_refused(changes: dict[str, Any], word: str) -> None:
         ({"num_key_value_heads": 3}, "no multiple"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
         ({"rope_scaling": {"type": "linear"}}, "lacks factor"),
+        ({"sliding_window": -1, "architectures": ["MistralForCausalLM"]}, "sliding_window"),
+        ({"no_rope_layers": [1], "architectures": ["SmolLM3ForCausalLM"]}, "no_rope_layers"),
+        ({"layer_types": ["x"], "architectures": ["Gemma2ForCausalLM"]}, "layer type 'x'"),
+        ({"layer_types": [], "architectures": ["Gemma2ForCausalLM"]}, "one entry a layer"),
+        (
+            {"num_experts_per_tok": 9, "architectures": ["MixtralForCausalLM"]},
+            r"num_experts_per_tok \(9\) is more than num_experts \(8\)",
+        ),
     ],
 )
 def test_senseless_fields_are_named(changes: dict[str, Any], word: str) -> None:
@@ -194,6 +296,11 @@ def test_window_of_a_model_is_capped_unless_asked_for() -> None:
     assert read.max_model_len(None) == 8192
     assert read.max_model_len(20_000) == 20_000
     assert read_model_config(config()).max_model_len(None) == 2048
+    dynamic = read_model_config(config(rope_scaling={"type": "dynamic", "factor": 2.0}))
+    assert dynamic.max_model_len(None) == 2048
+    assert dynamic.max_model_len(4096) == 4096
+    with pytest.raises(ModelLoadError, match="max_model_len is 4097, and the model has 4096"):
+        dynamic.max_model_len(4097)
     with pytest.raises(ModelLoadError, match="max_model_len is 2049, and the model has 2048"):
         read_model_config(config()).max_model_len(2049)
 

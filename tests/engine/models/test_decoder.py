@@ -40,14 +40,39 @@ def test_chunks_of_a_prompt_change_nothing(chunk: int, tiny_model: Callable[[str
     assert greedy(ours, PROMPT, 16, chunk=chunk) == greedy(ours, PROMPT, 16)
 
 
-def test_bfloat16_stays_close_to_transformers(tiny_model: Callable[[str], Path]) -> None:
-    folder = tiny_model("qwen3")
+@pytest.mark.parametrize("name", sorted(TINY_MODELS))
+def test_bfloat16_stays_close_to_transformers(name: str, tiny_model: Callable[[str], Path]) -> None:
+    folder = tiny_model(name)
     ours = load_model(EngineConfig(model=folder, dtype="bfloat16", device="cpu")).model
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     with torch.inference_mode():
         expected = theirs(torch.tensor([PROMPT])).logits[0].float()
     difference = logits_of(ours, PROMPT) - expected
     assert difference.abs().mean() < 0.05 * expected.abs().mean()
+
+
+def test_dynamic_rope_beyond_the_trained_window(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A sequence that fills the served window gets transformers' own logits, also when it came in
+    chunks."""
+    for file in tiny_model("llama_dynamic_rope").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    config["max_position_embeddings"] = 64
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    ids = [(11 * i * i + 5) % 320 for i in range(128)]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([ids]), use_cache=False).logits[0]
+    wide = EngineConfig(model=tmp_path, dtype="float32", device="cpu", max_model_len=128)
+    ours = load_model(wide).model
+    torch.testing.assert_close(logits_of(ours, ids), expected, atol=2e-4, rtol=2e-4)
+    assert greedy(ours, ids[:-1], 1, chunk=30) == [int(expected[-2].argmax())]
+    narrow = load_model(EngineConfig(model=tmp_path, dtype="float32", device="cpu")).model
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([ids[:60]]), use_cache=False).logits[0]
+    torch.testing.assert_close(logits_of(narrow, ids[:60]), expected, atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("case", ["MOD-01", "MOD-04"])

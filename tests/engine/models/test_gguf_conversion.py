@@ -17,7 +17,7 @@ from engine.models import gguf_conversion
 from engine.models.gguf_conversion import file_digest
 from engine.models.registry import LoadedModel, load_model
 from tests.engine.models.running import logits_of
-from tests.support.tiny_models import write_gguf
+from tests.support.gguf_files import write_gguf
 
 IDS = list(range(3, 40))
 

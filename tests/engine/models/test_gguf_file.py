@@ -96,3 +96,14 @@ def test_other_file_and_missing_file_are_named(tmp_path: Path) -> None:
     for name in ("other.gguf", "missing.gguf"):
         with pytest.raises(ModelLoadError, match=name):
             GGUFFile(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+def test_rows_of_a_tensor_and_its_bytes(tmp_path: Path, kind: str) -> None:
+    file = GGUFFile(write(tmp_path / "m.gguf", kind))
+    whole = file.dequantize("matrix")
+    assert file.num_rows("matrix") == 600
+    assert np.array_equal(file.dequantize("matrix", 590, 7), whole[590:597])
+    code, raw = file.raw("matrix")
+    assert code == GGMLQuantizationType[kind]
+    assert np.array_equal(dequantize(raw.reshape(600, -1), code), whole)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from engine.errors import UnsupportedModelError
 from engine.models.gguf_tokenizer import find_end_ids, tokenizer_config, tokenizer_json
 from engine.text.tokenizer import HFTokenizer
-from tests.support.tiny_models import gguf_tokenizer_metadata
+from tests.support.gguf_files import gguf_tokenizer_metadata
 
 TEXTS = [
     "Paging lets the key value cache grow block by block.",
@@ -140,6 +140,27 @@ def test_sentencepiece_wants_a_bos_unless_it_says_otherwise(
     ours = tokenizer({**SENTENCEPIECE, **flag})
     assert (ours.encode("a", add_bos=True)[0] == 1) is has_bos
     assert ours.encode("<s>a", add_bos=True, parse_special=True).count(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("pre", "flag", "num_bos"),
+    [
+        ("llama-bpe", {}, 1),
+        ("llama-bpe", {"tokenizer.ggml.add_bos_token": False}, 0),
+        ("qwen2", {}, 0),
+        ("qwen2", {"tokenizer.ggml.add_bos_token": True}, 1),
+    ],
+)
+def test_bos_of_byte_level_files(pre: str, flag: dict[str, Any], num_bos: int) -> None:
+    """Llama 3's files need not say that they want one. What the template wrote is not doubled."""
+    more = {
+        "tokenizer.ggml.token_type": [3, 1],
+        "tokenizer.ggml.bos_token_id": 0,
+        **flag,
+    }
+    ours = tokenizer(byte_level(["<s>", "a"], [], pre, **more))
+    assert ours.encode("a", add_bos=True) == [0] * num_bos + [1]
+    assert ours.encode("<s>a", add_bos=True, parse_special=True) == [0, 1]
 
 
 def test_sentencepiece_without_a_blank_in_front() -> None:

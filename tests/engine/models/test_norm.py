@@ -29,3 +29,16 @@ def test_leaves_its_input_as_it_was() -> None:
     x = torch.ones(2, 3, 4, dtype=torch.bfloat16)
     rms_norm(x, torch.full((3, 4), 2.0, dtype=torch.bfloat16), 1e-5)
     assert torch.equal(x, torch.ones_like(x))
+
+
+def test_a_float32_weight_is_multiplied_before_rounding() -> None:
+    """As Gemma is trained; a weight of the narrow dtype is multiplied after it."""
+    torch.manual_seed(1)
+    x = torch.randn(50, 64).bfloat16()
+    weight = torch.randn(64).bfloat16()
+    quotient = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    late = rms_norm(x, weight.float(), 1e-6)
+    assert late.dtype == torch.bfloat16
+    assert torch.equal(late, (quotient * weight.float()).bfloat16())
+    assert torch.equal(rms_norm(x, weight, 1e-6), quotient.bfloat16() * weight)
+    assert not torch.equal(late, rms_norm(x, weight, 1e-6))

@@ -12,9 +12,10 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ModelLoadError, UnsupportedModelError
 from engine.models import registry
+from engine.models.decoder import Decoder
 from engine.models.registry import choose_device, choose_dtype, load_model
 from tests.engine.models.running import logits_of
-from tests.support.tiny_models import write_gguf
+from tests.support.gguf_files import write_gguf
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -46,9 +47,10 @@ def test_progress_ends_at_one(tiny_model: Callable[[str], Path]) -> None:
 
 def test_length_of_the_rotary_table(tiny_model: Callable[[str], Path]) -> None:
     folder = tiny_model("llama")
-    assert load_model(EngineConfig(model=folder)).model.rotary.num_positions == 512
-    shorter = load_model(EngineConfig(model=folder, max_model_len=300))
-    assert shorter.model.rotary.num_positions == 300
+    for max_model_len, num_positions in ((None, 512), (300, 300)):
+        model = load_model(EngineConfig(model=folder, max_model_len=max_model_len)).model
+        assert isinstance(model, Decoder)
+        assert model.rotary.num_positions == num_positions
     with pytest.raises(ModelLoadError, match="max_model_len is 700"):
         load_model(EngineConfig(model=folder, max_model_len=700))
 
