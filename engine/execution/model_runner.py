@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from engine.execution.batch import build_batch
+from engine.execution.batch import build_batch, build_layout
+from engine.execution.flat_step import FlatStep, flatten
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
-from engine.kernels.attention import create_attention
+from engine.kernels.attention import Attention, create_attention
+from engine.kernels.native.attention import NativeAttention
+from engine.kernels.native.library import NativeEngine
 from engine.kv.kv_cache import KVCache
-from engine.models.decoder import Decoder
+from engine.models.causal_model import CausalModel
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import RequestId
 
@@ -17,22 +20,36 @@ from engine.types import RequestId
 class TorchModelRunner:
     """Implements `ModelRunner`. Owned by the engine thread."""
 
-    def __init__(self, model: Decoder, cache: KVCache) -> None:
+    def __init__(
+        self,
+        model: CausalModel,
+        cache: KVCache,
+        eos_token_ids: frozenset[int] = frozenset(),
+        native: NativeEngine | None = None,
+    ) -> None:
+        """With `native`, attention is that of the native kernels: `can_attend(cache)` holds."""
         self._model = model
         self._cache = cache
-        self._sampler = Sampler()
+        self._sampler = Sampler(eos_token_ids)
+        self._native = native
 
     @torch.inference_mode()
     def execute(self, plan: SchedulerOutput) -> StepResult:
         """Forward for all scheduled tokens; the head only for rows that sample."""
         self._cache.copy_blocks(plan.copies)
-        batch = build_batch(plan, self._cache.block_size, self._model.device)
-        attention = create_attention("fused", self._cache, batch.layout)
-        hidden = self._model.forward(batch.input_ids, batch.positions, attention)
-        if not batch.sampling:
+        step = flatten(plan, self._cache.block_size)
+        batch = build_batch(step, self._model.device)
+        hidden = self._model.forward(batch.input_ids, batch.positions, self._attention(step))
+        if not step.sampling:
             return StepResult([])
         logits = self._model.compute_logits(hidden[batch.sample_rows])
-        return StepResult(self._sampler.sample(logits, batch.sampling))
+        return StepResult(self._sampler.sample(logits, step.sampling))
+
+    def _attention(self, step: FlatStep) -> Attention:
+        if self._native is not None:
+            return NativeAttention(self._native, self._cache, step)
+        layout = build_layout(step, self._cache.block_size, self._model.device)
+        return create_attention("fused", self._cache, layout)
 
     def forget(self, request_id: RequestId) -> None:
         """Drops what the sampler keeps for the request."""

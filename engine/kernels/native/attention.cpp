@@ -77,8 +77,10 @@ void add_tile(const float* q, const float* keys, const float* values, int64_t ti
   alignas(32) float scores[kKeys];
   score_tile<vectors>(q, keys, kKeys, head_dim, scale, scores);
   Lanes top = fill(kNothing);
-  for (int i = 0; i < kKeys; ++i)
-    if (tile + i < first || tile + i >= last) scores[i] = kNothing;
+  if (tile < first || tile + kKeys > last) {
+    for (int i = 0; i < kKeys; ++i)
+      if (tile + i < first || tile + i >= last) scores[i] = kNothing;
+  }
   for (int i = 0; i < kKeys; i += kLanes) {
     const Lanes s = load(scores + i);
     top = s > top ? s : top;
@@ -112,8 +114,8 @@ void attend(const CacheView& cache, const Span& span, int64_t segment, int64_t k
   const int64_t slot_size = cache.num_kv_heads * head_dim;
   const auto* all_keys = static_cast<const Element*>(cache.keys) + kv_head * head_dim;
   const auto* all_values = static_cast<const Element*>(cache.values) + kv_head * head_dim;
-  alignas(64) static thread_local float keys[kKeys * kMaxHeadDim];
-  alignas(64) static thread_local float values[kKeys * kMaxHeadDim];
+  alignas(64) float keys[kKeys * kMaxHeadDim];
+  alignas(64) float values[kKeys * kMaxHeadDim];
 
   const int64_t num_partials = (row_end - row_begin) * group;
   for (int64_t i = 0; i < num_partials; ++i) {
@@ -129,13 +131,16 @@ void attend(const CacheView& cache, const Span& span, int64_t segment, int64_t k
     // Positions of the first and the last row; a row sees (position - window, position].
     if (window > 0 && tile + kKeys <= first_position + row_begin - window + 1) continue;
     const int64_t num_keys = std::min<int64_t>(kKeys, span.context_len - tile);
-    for (int64_t i = 0; i < num_keys; ++i) {
-      const int64_t position = tile + i;
-      const int64_t slot =
-          static_cast<int64_t>(span.blocks[position / cache.block_size]) * cache.block_size +
-          position % cache.block_size;
-      widen(all_keys + slot * slot_size, head_dim, keys + i * head_dim);
-      widen(all_values + slot * slot_size, head_dim, values + i * head_dim);
+    const int32_t* block = span.blocks + tile / cache.block_size;
+    for (int64_t i = 0, in_block = tile % cache.block_size; i < num_keys; ++i) {
+      const int64_t at = (static_cast<int64_t>(*block) * cache.block_size + in_block) * slot_size;
+      const int64_t size = vectors ? vectors * kLanes : head_dim;
+      widen(all_keys + at, size, keys + i * head_dim);
+      widen(all_values + at, size, values + i * head_dim);
+      if (++in_block == cache.block_size) {
+        in_block = 0;
+        ++block;
+      }
     }
     std::memset(keys + num_keys * head_dim, 0, (kKeys - num_keys) * head_dim * sizeof(float));
     for (int64_t row = row_begin; row < row_end; ++row) {

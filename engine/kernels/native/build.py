@@ -23,9 +23,6 @@ FLAGS = (
     "-fPIC",
     "-shared",
     "-pthread",
-    # GCC's substitution of temporaries would compute all products of a group before it adds any
-    # up, and keep them in memory: a third slower.
-    "-fno-tree-ter",
     # GCC warns of registers that its own intrinsics leave undefined on purpose.
     "-Wno-maybe-uninitialized",
 )

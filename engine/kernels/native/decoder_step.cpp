@@ -8,12 +8,6 @@ namespace lectern {
 
 thread_local int64_t Engine::operation_ = 0;
 
-#ifdef LECTERN_PROFILE
-}
-#include <chrono>
-extern "C" { double prof[16]; int64_t prof_layers; thread_local bool prof_main; }
-namespace lectern {
-#endif
 namespace {
 
 constexpr int64_t kShortSpan = 16;  // queries up to which a span's rows are split by segment
@@ -68,15 +62,7 @@ Span span_of(const Batch& batch, int64_t index) {
 
 template <class Function>
 void Engine::each(int64_t total, int64_t grain, const Function& function) {
-#ifdef LECTERN_PROFILE
-  const auto started = std::chrono::steady_clock::now();
-  const int64_t op = operation_;
-#endif
   queues_[operation_++].each(total, grain, function);
-#ifdef LECTERN_PROFILE
-  const double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - started).count();
-  if (prof_main) prof[op >= 1 && op < 1 + 10 * prof_layers ? 1 + (op - 1) % 10 : (op == 0 ? 0 : op - 10 * prof_layers + 8)] += us;
-#endif
 }
 
 template <class Function>
@@ -205,9 +191,6 @@ void Engine::step(const Model& model, const Cache& cache, const Batch& batch, fl
   if (static_cast<int64_t>(queues_.size()) < operations)
     queues_ = std::vector<WorkQueue>(operations);
   for (auto& queue : queues_) queue.reset();
-#ifdef LECTERN_PROFILE
-  prof_main = true; prof_layers = model.num_layers;
-#endif
   pool_.run([&] {
     operation_ = 0;
     run(model, cache, batch, logits);

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from engine.kernels.native.attention import MAX_HEAD_DIM
 from engine.kernels.native.library import NativeEngine, pointer
-from engine.kernels.native.structs import Batch, Cache, Layer, Model
+from engine.kernels.native.structs import Cache, Layer, Model, batch_struct
 from engine.models.generic import GenericModel
 from engine.models.packed import PackedEmbedding, PackedLinear
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from engine.execution.flat_step import FlatStep
     from engine.kv.kv_cache import KVCache
     from engine.models.decoder import Decoder
-
-MAX_HEAD_DIM = 256
 
 
 def can_run(decoder: Decoder | GenericModel) -> TypeGuard[Decoder]:
@@ -45,6 +43,7 @@ class NativeDecoderStep:
         self._engine = engine
         self._cache = cache
         self._vocab_size = decoder.config.vocab_size
+        self._logits = torch.empty(0, self._vocab_size)
         self._kept: list[object] = [decoder]  # what the structures point to
         self._model = self._model_struct(decoder)
         keys, values = cache.layer(0)
@@ -57,8 +56,13 @@ class NativeDecoderStep:
         )
 
     def run(self, step: FlatStep) -> Tensor:
-        """Computes the step into the cache; logits [N, vocab] float32 of its sample rows."""
-        logits = torch.empty(len(step.sample_rows), self._vocab_size)
+        """Computes the step into the cache; logits [N, vocab] float32 of its sample rows, which
+        stay until the next call."""
+        num_samples = len(step.sample_rows)
+        if num_samples > len(self._logits):
+            # Kept: fresh memory for each step would be mapped page by page.
+            self._logits = torch.empty(num_samples, self._vocab_size)
+        logits = self._logits[:num_samples]
         self._engine.step(self._model, self._cache_struct, batch_struct(step), logits)
         return logits
 
@@ -100,28 +104,6 @@ class NativeDecoderStep:
         tensor = tensor.float().contiguous()
         self._kept.append(tensor)
         return pointer(tensor)
-
-
-def batch_struct(step: FlatStep) -> Batch:
-    """The step's arrays as the library reads them; they must outlive the structure."""
-    return Batch(
-        len(step.token_ids),
-        len(step.query_starts),
-        len(step.sample_rows),
-        _address(step.token_ids),
-        _address(step.positions),
-        _address(step.slots),
-        _address(step.query_starts),
-        _address(step.num_queries),
-        _address(step.context_lens),
-        _address(step.block_starts),
-        _address(step.blocks),
-        _address(step.sample_rows),
-    )
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    return array.ctypes.data
 
 
 def _packed(projection: object) -> Any:

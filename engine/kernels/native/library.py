@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
 from functools import cache
@@ -55,8 +56,8 @@ class NativeEngine:
         self.num_threads = num_threads
         self._handle = c_void_p(library.lectern_open(num_threads))
 
-    def __del__(self) -> None:
-        self.library.lectern_close(self._handle)
+        # At the interpreter's end too, when modules are already gone.
+        weakref.finalize(self, library.lectern_close, self._handle)
 
     def step(self, model: Model, cache: Cache, batch: Batch, logits: Tensor) -> None:
         """A whole forward step; `logits` [samples, vocab] float32 is written."""

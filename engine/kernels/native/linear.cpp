@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "half.h"
+#include "lanes.h"
 
 #if defined(__AVX512F__) && defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #define LECTERN_VNNI 1
@@ -13,6 +14,13 @@
 #endif
 #if defined(LECTERN_VNNI) || defined(LECTERN_AVX2)
 #include <immintrin.h>
+#endif
+
+// GCC's substitution of temporaries would compute all products of a group before it adds any up, and
+// keep them in memory: a third slower.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("no-tree-ter")
 #endif
 
 namespace lectern {
@@ -25,7 +33,15 @@ struct Rows {
   const float* sums;
   int64_t code_stride;
   int64_t scale_stride;
+  int64_t prefetch;  // how far ahead weights are fetched, in bytes; 0: they are in the cache
 };
+
+// The hardware does not fetch ahead well when a tile is read several times before the next one.
+template <Kind kind>
+inline void fetch_ahead(const uint8_t* record, int64_t prefetch) {
+  if (prefetch == 0) return;
+  for (int64_t i = 0; i < record_bytes(kind); i += 64) __builtin_prefetch(record + prefetch + i, 0, 2);
+}
 
 inline int32_t load_quad(const int8_t* codes) {
   int32_t quad;
@@ -200,6 +216,7 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
     sum[r][1] = _mm256_loadu_ps(sums + r * kTile + 8);
   }
   for (int64_t g = 0; g < groups; ++g, record += record_bytes(kind)) {
+    fetch_ahead<kind>(record, in.prefetch);
     const int8_t* codes = in.codes + g * kGroup;
     __m256i dots[R][2];
     __m256 scale0, scale1, other0, other1;
@@ -213,21 +230,18 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
     dot_group<kind, 0, R>(record, codes, in.code_stride, dots);
     for (int r = 0; r < R; ++r) {
       const float* input_sums = in.sums + (r * in.scale_stride + g) * 2;
-      if constexpr (kind == kQ6) {
-        add(r, scale0, scale1, input_sums[0]);
-      } else {
-        const float input_sum = input_sums[0] + input_sums[1];
-        add(r, scale0, scale1, input_sum);
-        if constexpr (has_min(kind)) {
-          sum[r][0] = _mm256_fmadd_ps(other0, _mm256_set1_ps(input_sum), sum[r][0]);
-          sum[r][1] = _mm256_fmadd_ps(other1, _mm256_set1_ps(input_sum), sum[r][1]);
-        }
+      add(r, scale0, scale1, input_sums[kind == kQ6]);
+      if constexpr (has_min(kind)) {
+        sum[r][0] = _mm256_fmadd_ps(other0, _mm256_set1_ps(input_sums[0]), sum[r][0]);
+        sum[r][1] = _mm256_fmadd_ps(other1, _mm256_set1_ps(input_sums[0]), sum[r][1]);
       }
     }
     if constexpr (kind == kQ6) {  // the halves of a group have scales of their own
       dot_group<kind, 4, R>(record, codes, in.code_stride, dots);
-      for (int r = 0; r < R; ++r)
-        add(r, other0, other1, in.sums[(r * in.scale_stride + g) * 2 + 1]);
+      for (int r = 0; r < R; ++r) {
+        const float* input_sums = in.sums + (r * in.scale_stride + g) * 2;
+        add(r, other0, other1, input_sums[0] - input_sums[1]);
+      }
     }
   }
   for (int r = 0; r < R; ++r) {
@@ -290,6 +304,7 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
   __m512 sum[R];
   for (int r = 0; r < R; ++r) sum[r] = _mm512_loadu_ps(sums + r * kTile);
   for (int64_t g = 0; g < groups; ++g, record += stride) {
+    fetch_ahead<kind>(record, in.prefetch);
     __m512i dot[R], more[R];
     for (int r = 0; r < R; ++r) dot[r] = more[r] = _mm512_setzero_si512();
     const auto step = [&](auto index) {
@@ -313,14 +328,14 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
       const float input_scale = in.scales[r * in.scale_stride + g];
       const float* input_sums = in.sums + (r * in.scale_stride + g) * 2;
       if constexpr (kind == kQ6) {  // the halves of a group have scales of their own
-        sum[r] = add_scaled<kind>(sum[r], dot[r], scale, input_scale, input_sums[0]);
-        sum[r] = add_scaled<kind>(sum[r], more[r], other, input_scale, input_sums[1]);
+        sum[r] = add_scaled<kind>(sum[r], dot[r], scale, input_scale, input_sums[1]);
+        sum[r] = add_scaled<kind>(sum[r], more[r], other, input_scale,
+                                  input_sums[0] - input_sums[1]);
       } else {
-        const float input_sum = input_sums[0] + input_sums[1];
         const __m512i whole = _mm512_add_epi32(dot[r], more[r]);
-        sum[r] = add_scaled<kind>(sum[r], whole, scale, input_scale, input_sum);
+        sum[r] = add_scaled<kind>(sum[r], whole, scale, input_scale, input_sums[0]);
         if constexpr (has_min(kind))
-          sum[r] = _mm512_fmadd_ps(other, _mm512_set1_ps(input_sum), sum[r]);
+          sum[r] = _mm512_fmadd_ps(other, _mm512_set1_ps(input_sums[0]), sum[r]);
       }
     }
   }
@@ -372,8 +387,7 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
           sum += other * input_scale * float(dot[1] - zero_point(kind) * code_sum[1]);
         } else if constexpr (has_min(kind)) {
           sum += scale * input_scale * float(dot[0] + dot[1]);
-          const float* input_sums = in.sums + (r * in.scale_stride + g) * 2;
-          sum += scale_at<kind>(record, 1, row) * (input_sums[0] + input_sums[1]);
+          sum += scale_at<kind>(record, 1, row) * in.sums[(r * in.scale_stride + g) * 2];
         } else {
           const int less = zero_point(kind) * (code_sum[0] + code_sum[1]);
           sum += scale * input_scale * float(dot[0] + dot[1] - less);
@@ -388,16 +402,32 @@ void run_tile(const uint8_t* record, int64_t groups, Rows in, float* sums) {
 template <Kind kind>
 void run_rows(const uint8_t* record, int64_t groups, Rows in, int64_t num_rows, float* sums) {
   // Rows of inputs that share each load of the weights; more do not fit the registers.
+#if defined(LECTERN_VNNI)
+  constexpr int R = 8;
+#else
   constexpr int R = kind == kQ8 ? 2 : 4;
+#endif
   while (num_rows >= R) {
     run_tile<kind, R>(record, groups, in, sums);
     in.codes += R * in.code_stride;
     in.scales += R * in.scale_stride;
     in.sums += 2 * R * in.scale_stride;
+    in.prefetch = 0;
     sums += R * kTile;
     num_rows -= R;
   }
-  if constexpr (R == 4) {
+  if constexpr (R > 4) {
+    if (num_rows >= 4) {
+      run_tile<kind, 4>(record, groups, in, sums);
+      in.codes += 4 * in.code_stride;
+      in.scales += 4 * in.scale_stride;
+      in.sums += 8 * in.scale_stride;
+      in.prefetch = 0;
+      sums += 4 * kTile;
+      num_rows -= 4;
+    }
+  }
+  if constexpr (R >= 4) {
     if (num_rows == 3) run_tile<kind, 3>(record, groups, in, sums);
     if (num_rows == 2) run_tile<kind, 2>(record, groups, in, sums);
   }
@@ -410,7 +440,8 @@ void multiply_tile(const uint8_t* tile, const Quantized& in, int64_t row_begin, 
                    float* sums) {
   const int64_t groups = in.columns / kGroup;
   Rows rows{in.codes + row_begin * in.columns, in.scales + row_begin * groups,
-            in.sums + 2 * row_begin * groups, in.columns, groups};
+            in.sums + 2 * row_begin * groups, in.columns, groups,
+            groups * record_bytes(kind)};
   std::memset(sums, 0, sizeof(float) * kTile * num_rows);
   run_rows<kind>(tile, groups, rows, num_rows, sums);
 }
@@ -428,49 +459,70 @@ void with_kind(int32_t kind, const Function& function) {
 }
 
 }  // namespace
+}  // namespace lectern
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+namespace lectern {
 
 void quantize_row(const float* x, int64_t columns, int8_t* codes, float* scales, float* sums) {
+  typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+  constexpr int kParts = kGroup / kLanes;
+  const Lanes magic = fill(12582912.0f);  // adding and taking away 1.5 * 2^23 rounds
   for (int64_t g = 0; g < columns / kGroup; ++g, x += kGroup, codes += kGroup) {
-    float largest = 0.0f;
-    for (int i = 0; i < kGroup; ++i) largest = std::max(largest, std::fabs(x[i]));
-    const float scale = largest / 127.0f;
-    const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    int half_sums[2] = {0, 0};
-    for (int i = 0; i < kGroup; ++i) {
-      const int code = static_cast<int>(std::nearbyint(x[i] * inverse));
-      codes[i] = static_cast<int8_t>(code);
-      half_sums[i / 16] += code;
+    Lanes parts[kParts], largest = fill(0.0f);
+    for (int i = 0; i < kParts; ++i) {
+      parts[i] = load(x + i * kLanes);
+      const Lanes size = parts[i] < 0.0f ? -parts[i] : parts[i];
+      largest = size > largest ? size : largest;
+    }
+    const float end = largest_of(largest);
+    const float scale = end / 127.0f;
+    const float inverse = end > 0.0f ? 127.0f / end : 0.0f;
+    Lanes half_sums[2] = {fill(0.0f), fill(0.0f)};
+    for (int i = 0; i < kParts; ++i) {
+      const Lanes rounded = (parts[i] * inverse + magic) - magic;
+      half_sums[i * 2 / kParts] += rounded;
+      const Bytes bytes =
+          __builtin_convertvector(__builtin_convertvector(rounded, IntLanes), Bytes);
+      std::memcpy(codes + i * kLanes, &bytes, sizeof bytes);
     }
     scales[g] = scale;
-    sums[2 * g] = scale * static_cast<float>(half_sums[0]);
-    sums[2 * g + 1] = scale * static_cast<float>(half_sums[1]);
+    sums[2 * g] = scale * sum_of(half_sums[0] + half_sums[1]);
+    sums[2 * g + 1] = scale * sum_of(half_sums[0]);
   }
 }
 
 void multiply(const Linear& linear, const Quantized& in, int64_t row_begin, int64_t row_end,
               int64_t tile_begin, int64_t tile_end, float* out, bool accumulate) {
-  float sums[kRowBlock * kTile];
+  // Tiles are gathered until each row has a run worth writing: rows of `out` may be pages apart.
+  constexpr int64_t kGathered = 256;
+  float sums[kGathered * kTile];
   for (int64_t begin = row_begin; begin < row_end; begin += kRowBlock) {
     const int64_t num_rows = std::min<int64_t>(kRowBlock, row_end - begin);
+    const int64_t at_once = std::max<int64_t>(1, kGathered / num_rows);
     int64_t first_tile = 0;  // of the segment
     for (int s = 0; s < linear.num_segments; ++s) {
       const Segment& segment = linear.segments[s];
       const int64_t tiles = segment.rows / kTile;
-      const int64_t from = std::max(tile_begin, first_tile);
       const int64_t to = std::min(tile_end, first_tile + tiles);
-      for (int64_t tile = from; tile < to; ++tile) {
+      for (int64_t tile = std::max(tile_begin, first_tile); tile < to; tile += at_once) {
+        const int64_t count = std::min(at_once, to - tile);
         with_kind(segment.kind, [&](auto kind) {
           const int64_t bytes = record_bytes(kind) * static_cast<int64_t>(in.columns / kGroup);
-          multiply_tile<kind>(segment.data + (tile - first_tile) * bytes, in, begin, num_rows,
-                              sums);
+          for (int64_t i = 0; i < count; ++i)
+            multiply_tile<kind>(segment.data + (tile + i - first_tile) * bytes, in, begin,
+                                num_rows, sums + i * num_rows * kTile);
         });
         const int64_t column = tile * kTile;
-        const int64_t width = std::min<int64_t>(kTile, linear.rows - column);
+        const int64_t width = std::min(count * kTile, linear.rows - column);
         for (int64_t r = 0; r < num_rows; ++r) {
           float* to_row = out + (begin + r) * linear.rows + column;
-          const float* from_row = sums + r * kTile;
           for (int64_t i = 0; i < width; ++i) {
-            const float value = linear.bias ? from_row[i] + linear.bias[column + i] : from_row[i];
+            float value = sums[(i / kTile * num_rows + r) * kTile + i % kTile];
+            if (linear.bias != nullptr) value += linear.bias[column + i];
             to_row[i] = accumulate ? to_row[i] + value : value;
           }
         }

@@ -49,11 +49,12 @@ struct Linear {
 };
 
 // Inputs of products: each 32 columns of a row are int8 with a scale of their own.
-// value = scale * code, codes in [-127, 127]; `sums` are scale * (sum of 16 codes).
+// value = scale * code, codes in [-127, 127]; `sums` are scale * (sum of the 32
+// codes), then scale * (sum of the first 16).
 struct Quantized {
   int8_t* codes;   // [T, columns]
   float* scales;   // [T, columns / 32]
-  float* sums;     // [T, columns / 16]
+  float* sums;     // [T, columns / 32, 2]
   int32_t columns;
 };
 

@@ -4,6 +4,12 @@ structure holds addresses only: whoever makes one keeps what it points to."""
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from engine.execution.flat_step import FlatStep
 
 
 class Segment(Structure):
@@ -103,3 +109,25 @@ class Batch(Structure):
         ("blocks", c_void_p),
         ("sample_rows", c_void_p),
     )
+
+
+def batch_struct(step: FlatStep) -> Batch:
+    """The step's arrays as the library reads them; they must outlive the structure."""
+    return Batch(
+        len(step.token_ids),
+        len(step.query_starts),
+        len(step.sample_rows),
+        _address(step.token_ids),
+        _address(step.positions),
+        _address(step.slots),
+        _address(step.query_starts),
+        _address(step.num_queries),
+        _address(step.context_lens),
+        _address(step.block_starts),
+        _address(step.blocks),
+        _address(step.sample_rows),
+    )
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return array.ctypes.data

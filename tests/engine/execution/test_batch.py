@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import torch
 
-from engine.execution.batch import build_batch
+from engine.execution.batch import build_batch, build_layout
+from engine.execution.flat_step import flatten
 from engine.kv.block_pool import BlockId
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence
 from tests.support.engines import make_request
+
+CPU = torch.device("cpu")
 
 
 def scheduled(
@@ -21,13 +24,14 @@ def test_lays_sequences_out_one_behind_the_other() -> None:
     decode = scheduled((10, 11, 12, 13, 14), [7, 2], start=4, count=1, samples=True)
     chunk = scheduled((20, 21, 22, 23, 24, 25), [4, 5], start=1, count=3, samples=False)
     last = scheduled((30, 31), [0], start=0, count=2, samples=True)
-    batch = build_batch(SchedulerOutput((decode, chunk, last)), block_size=4)
+    step = flatten(SchedulerOutput((decode, chunk, last)), block_size=4)
+    batch, layout = build_batch(step, CPU), build_layout(step, 4, CPU)
     assert batch.input_ids.tolist() == [14, 21, 22, 23, 30, 31]
     assert batch.positions.tolist() == [4, 1, 2, 3, 0, 1]
-    assert batch.layout.slot_mapping.tolist() == [8, 17, 18, 19, 0, 1]
+    assert layout.slot_mapping.tolist() == [8, 17, 18, 19, 0, 1]
     assert batch.sample_rows.tolist() == [0, 5]
-    assert batch.sampling == (decode, last)
-    first, second, third = batch.layout.spans
+    assert step.sampling == (decode, last)
+    first, second, third = layout.spans
     assert (first.query_start, first.num_queries, first.context_len) == (0, 1, 5)
     assert first.first_slot is None
     assert first.slots is not None
@@ -39,5 +43,5 @@ def test_lays_sequences_out_one_behind_the_other() -> None:
 
 def test_a_run_that_covers_the_context_is_enough() -> None:
     item = scheduled((1, 2, 3, 4, 5), [3, 9], start=0, count=4, samples=False)
-    (span,) = build_batch(SchedulerOutput((item,)), block_size=4).layout.spans
+    (span,) = build_layout(flatten(SchedulerOutput((item,)), block_size=4), 4, CPU).spans
     assert span.first_slot == 12

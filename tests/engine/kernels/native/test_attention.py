@@ -12,9 +12,8 @@ from torch import Tensor
 
 from engine.execution.flat_step import FlatStep, Ints
 from engine.kernels.attention import AttentionLayout, SequenceSpan
-from engine.kernels.native.decoder_step import batch_struct
 from engine.kernels.native.library import NativeEngine, pointer
-from engine.kernels.native.structs import CacheView
+from engine.kernels.native.structs import CacheView, batch_struct
 from engine.kernels.reference import ReferenceAttention
 from engine.kv.kv_cache import KVCache
 
@@ -145,8 +144,8 @@ def test_float16_cache_costs_only_its_rounding(engine: NativeEngine) -> None:
     qkv = half.random(120)
     got, expected = half.attend(engine, 0, qkv), full.attend(engine, 0, qkv)
     assert torch.allclose(got, expected, atol=2e-2)
-    rounded = tuple(part.half().float() for part in qkv[1:])
-    assert torch.equal(got, Paged(6, 2, 64).attend(engine, 0, (qkv[0], *rounded)))
+    keys, values = (part.half().float() for part in qkv[1:])
+    assert torch.equal(got, Paged(6, 2, 64).attend(engine, 0, (qkv[0], keys, values)))
 
 
 @pytest.mark.parametrize("window", [0, 100])

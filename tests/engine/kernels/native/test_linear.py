@@ -21,9 +21,11 @@ def quantized(library: ctypes.CDLL, x: Tensor) -> Tensor:
     library.lectern_quantize(
         pointer(x), rows, columns, pointer(codes), pointer(scales), pointer(sums)
     )
-    halves = codes.double().reshape(rows, -1, 16).sum(-1)
-    expected = halves * scales.double().repeat_interleave(2, 1)
-    assert torch.allclose(sums.double(), expected, rtol=1e-6, atol=1e-9)
+    groups = codes.double().reshape(rows, -1, 32)
+    for index, width in ((0, 32), (1, 16)):
+        expected = groups[..., :width].sum(-1) * scales.double()
+        got = sums.reshape(rows, -1, 2)[..., index].double()
+        assert torch.allclose(got, expected, rtol=1e-6, atol=1e-9)
     return codes.double() * scales.double().repeat_interleave(32, 1)
 
 
