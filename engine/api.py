@@ -51,6 +51,11 @@ class Engine(Protocol):
     def state(self) -> EngineState: ...
     @property
     def stats(self) -> EngineStats: ...
+    @property
+    def num_requests(self) -> int:
+        """Requests that were accepted and have not ended: exact, where `stats` is as of the last
+        step."""
+        ...
 
     async def start(self) -> None:
         """Starts the engine; returns when it can answer. Raises ModelLoadError."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import ModelLoadError
 from engine.execution.runner import ModelRunner
 from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.drafter import Drafter
 from engine.scheduling.scheduler import SchedulerLimits
 from engine.scripted import Script, ScriptedRunner
+from engine.speculation.prompt_lookup import PromptLookupDrafter
 from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.protocol import Tokenizer
 from engine.types import LoadProgress, ModelInfo
+
+if TYPE_CHECKING:
+    from engine.kernels.native.library import NativeEngine
+    from engine.kv.kv_cache import KVCache
+    from engine.models.packing import Packing
 
 DEFAULT_SCRIPTED_MODEL_LEN = 8192
 DEFAULT_KV_CACHE_TOKENS = 65_536
@@ -63,6 +71,9 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
     import torch
 
     from engine.execution.model_runner import TorchModelRunner
+    from engine.execution.native_runner import NativeModelRunner
+    from engine.execution.sampler import Sampler
+    from engine.kernels.native.decoder_step import NativeDecoderStep, can_run
     from engine.kv.kv_cache import KVCache
     from engine.models.registry import load_model
 
@@ -71,6 +82,9 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
     loaded = load_model(config, on_progress)
     model, device = loaded.config, loaded.model.device
     max_model_len = model.max_model_len(config.max_model_len)
+    packing = loaded.packing
+    is_native = packing is not None and can_run(loaded.model)
+    cache_dtype = torch.float16 if is_native else loaded.model.dtype
     num_blocks = _num_blocks(
         config,
         max_model_len,
@@ -78,7 +92,7 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
             num_layers=model.num_layers,
             num_kv_heads=model.num_kv_heads,
             head_dim=model.head_dim,
-            dtype=loaded.model.dtype,
+            dtype=cache_dtype,
         ),
         (lambda: torch.cuda.mem_get_info()[0]) if device.type == "cuda" else _available_bytes,
     )
@@ -88,19 +102,51 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
         block_size=config.block_size,
         num_kv_heads=model.num_kv_heads,
         head_dim=model.head_dim,
-        dtype=loaded.model.dtype,
+        dtype=cache_dtype,
         device=device,
     )
+    runner: ModelRunner
+    if packing is not None and can_run(loaded.model):
+        step = NativeDecoderStep(loaded.model, packing.engine, cache)
+        runner = NativeModelRunner(step, cache, Sampler(loaded.tokenizer.eos_token_ids))
+    else:
+        native = _native_engine(cache, packing)
+        runner = TorchModelRunner(loaded.model, cache, loaded.tokenizer.eos_token_ids, native)
     return _assemble(
         config,
-        TorchModelRunner(loaded.model, cache),
+        runner,
         loaded.tokenizer,
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         architecture=model.architecture,
-        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        dtype="packed" if packing else str(loaded.model.dtype).removeprefix("torch."),
         device=device.type,
         vocab_size=model.vocab_size,
+        sampling_defaults=loaded.sampling_defaults,
+        drafter=_drafter(config),
+    )
+
+
+def _native_engine(cache: KVCache, packing: Packing | None) -> NativeEngine | None:
+    """The native kernels for attention under torch, where they can serve it."""
+    import torch
+
+    from engine.kernels.native.attention import can_attend
+    from engine.kernels.native.library import NativeEngine, load_library
+
+    if not can_attend(cache):
+        return None
+    if packing is not None:
+        return packing.engine
+    library = load_library()
+    return None if library is None else NativeEngine(library, torch.get_num_threads())
+
+
+def _drafter(config: EngineConfig) -> Drafter | None:
+    if config.speculation == "off":
+        return None
+    return PromptLookupDrafter(
+        max_draft_tokens=config.max_draft_tokens, max_batch=config.speculation_max_batch
     )
 
 
@@ -146,6 +192,8 @@ def _assemble(
     dtype: str,
     device: str,
     vocab_size: int,
+    sampling_defaults: Mapping[str, float] | None = None,
+    drafter: Drafter | None = None,
 ) -> Assembly:
     allocator = BlockAllocator(
         num_blocks,
@@ -162,7 +210,13 @@ def _assemble(
         max_prefill_gap_steps=config.max_prefill_gap_steps,
     )
     core = EngineCore(
-        runner, tokenizer, allocator, limits, max_model_len=max_model_len, clock=time.monotonic
+        runner,
+        tokenizer,
+        allocator,
+        limits,
+        max_model_len=max_model_len,
+        clock=time.monotonic,
+        drafter=drafter,
     )
     info = ModelInfo(
         name=config.served_name,
@@ -172,6 +226,7 @@ def _assemble(
         dtype=dtype,
         device=device,
         kv_cache_tokens=allocator.capacity_tokens,
+        sampling_defaults=sampling_defaults or {},
         is_fallback=config.is_fallback,
     )
     return Assembly(core, tokenizer, info)

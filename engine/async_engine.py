@@ -106,6 +106,11 @@ class AsyncEngine:
         """As of the last step."""
         return self._stats
 
+    @property
+    def num_requests(self) -> int:
+        """See `Engine.num_requests`."""
+        return len(self._streams)
+
     async def start(self) -> None:
         """Starts the thread, which loads the model. Raises ModelLoadError."""
         self._loop = asyncio.get_running_loop()
@@ -119,6 +124,8 @@ class AsyncEngine:
         except BaseException:
             self._state = EngineState.STOPPED
             self._send(_Stop())  # for a load that goes on after its caller was cancelled
+            if ready.done() and not ready.cancelled():
+                await self._join()
             raise
         self._stats = self._assembly.core.stats()
         self._state = EngineState.READY
@@ -175,11 +182,19 @@ class AsyncEngine:
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
                 await self._stopped.wait()
+            await self._join()
         except TimeoutError:
             logger.error("The engine thread did not stop within %.0f s.", ABORT_TIMEOUT_S)
             self._end_streams(FinishDetail(FinishType.SHUTDOWN), None)
         if self._state is not EngineState.DEAD:
             self._state = EngineState.STOPPED
+
+    async def _join(self) -> None:
+        """Waits for the thread, which has nothing left to do, to be gone. Until then it may hold
+        the last reference to the model, and where the interpreter ends while a thread frees
+        tensors, the process is aborted."""
+        assert self._thread is not None
+        await asyncio.to_thread(self._thread.join, ABORT_TIMEOUT_S)
 
     def _started(self) -> Assembly:
         if self._assembly is None:
@@ -211,6 +226,7 @@ class AsyncEngine:
                     f"Token id {token_id} is outside the vocabulary of {model.vocab_size}.",
                     param="prompt",
                 )
+        request.params.check_vocabulary(model.vocab_size)
         limit = self._config.max_num_seqs + self._config.max_queued_requests
         if len(self._streams) >= limit:
             raise OverloadedError(

@@ -22,6 +22,10 @@ class EngineConfig:
     is_fallback: bool = False
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    weights: Literal["auto", "float", "q8", "q4"] = "auto"
+    """How weights are kept. float: as `dtype`. q8, q4: rounded to 8 or 4 bits, a scale for each 32
+    of them (CPU with native kernels only). auto: on a CPU the codes of a quantized GGUF file as
+    they are, unless a dtype is asked for; else float."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     cache_dir: Path | None = None
     """Where a converted copy of a GGUF file is kept. None: convert at each start."""
@@ -44,6 +48,12 @@ class EngineConfig:
     max_prefill_gap_steps: int = 4
     """With decodes running, a waiting prefill gets a chunk at least every so many steps."""
     enable_prefix_cache: bool = True
+    speculation: Literal["auto", "off"] = "auto"
+    """auto: steps check guesses from the sequence's own text where that pays; changes no answer."""
+    max_draft_tokens: int = 8
+    """Guesses that one step checks for a sequence."""
+    speculation_max_batch: int = 4
+    """With more sequences decoding there are no guesses: their own rows fill the machine."""
     num_threads: int | None = None
     """CPU threads for torch. None: the physical cores."""
     max_pending_chars: int = 1_000_000
@@ -57,6 +67,8 @@ class EngineConfig:
             ("max_queued_requests", 0, 1_000_000),
             ("min_chunk_tokens", 1, 1_000_000),
             ("max_prefill_gap_steps", 1, 1000),
+            ("max_draft_tokens", 1, 64),
+            ("speculation_max_batch", 1, 4096),
             ("max_pending_chars", 1, 1 << 30),
         ):
             _check(name, getattr(self, name), low, high)

@@ -46,9 +46,8 @@ class EngineCore:
         self._runner = runner
         self._tokenizer = tokenizer
         self._allocator = allocator
-        self._scheduler = Scheduler(
-            limits, allocator, drafter or NoDrafts(), max_model_len=max_model_len
-        )
+        self._drafter = drafter or NoDrafts()
+        self._scheduler = Scheduler(limits, allocator, self._drafter, max_model_len=max_model_len)
         self._max_model_len = max_model_len
         self._clock = clock
         self._sequences: dict[RequestId, Sequence] = {}
@@ -61,6 +60,8 @@ class EngineCore:
                 "prompt_tokens",
                 "cached_tokens",
                 "generated_tokens",
+                "drafted_tokens",
+                "accepted_tokens",
             ),
             0,
         )
@@ -118,6 +119,7 @@ class EngineCore:
         self._last_step_s = now_s - started_s
         self._counters["num_steps"] += 1
         self._scheduler.observe(plan, self._last_step_s)
+        self._drafter.observe_step(plan, self._last_step_s)
         return outputs
 
     def stats(self) -> EngineStats:
@@ -131,6 +133,9 @@ class EngineCore:
             used_blocks=pool.num_used,
             total_blocks=pool.num_blocks,
             num_preemptions=self._scheduler.num_preemptions,
+            num_forks=self._scheduler.num_forks,
+            prefix_lookup_tokens=self._allocator.num_lookup_tokens,
+            prefix_hit_tokens=self._allocator.num_hit_tokens,
             last_step_s=self._last_step_s,
             **self._counters,
         )
@@ -158,6 +163,8 @@ class EngineCore:
             return RequestOutput(request_id, progress=progress)
         logprobs = sample.logprobs[: len(token_ids)]
         self._counters["generated_tokens"] += len(token_ids)
+        self._counters["drafted_tokens"] += len(item.draft_token_ids)
+        self._counters["accepted_tokens"] += len(token_ids) - 1
         if sequence.first_token_s is None:
             sequence.first_token_s = now_s
         output = RequestOutput(request_id, text, token_ids, progress, logprobs=logprobs)
@@ -185,7 +192,10 @@ class EngineCore:
             return FinishDetail(FinishType.STOP_TOKEN, token_id), ""
         if token_id in self._tokenizer.eos_token_ids and not params.ignore_eos:
             return FinishDetail(FinishType.EOS), ""
-        text, matched = self._detokenizers[sequence.request_id].push(token_id)
+        num_answer_tokens = sequence.num_tokens + count - len(sequence.request.prompt_token_ids)
+        text, matched = self._detokenizers[sequence.request_id].push(
+            token_id, may_stop=num_answer_tokens > params.min_tokens
+        )
         if matched is not None:
             return FinishDetail(FinishType.STOP_STRING, matched), text
         num_output_tokens = sequence.num_output_tokens + count
@@ -213,11 +223,15 @@ class EngineCore:
         *,
         message: str | None = None,
     ) -> RequestOutput:
-        """The one way a request ends. The output has the text that was still held back."""
+        """The one way a request ends. The output has the text that was still held back, unless a
+        continuation may yet find that it begins a stop string."""
         request_id = sequence.request_id
         del self._sequences[request_id]
         detokenizer = self._detokenizers.pop(request_id)
-        text = "" if detail.type is FinishType.STOP_STRING else detokenizer.flush()
+        is_held = detail.type is FinishType.STOP_STRING or (
+            sequence.request.may_continue and detail.type.leaves_room
+        )
+        text = "" if is_held else detokenizer.flush()
         self._scheduler.finish(sequence)
         self._runner.forget(request_id)
         cached = sequence.num_cached_tokens or 0

@@ -12,6 +12,9 @@ from collections.abc import AsyncIterator
 from engine.errors import StreamBusyError
 from engine.types import Finish, RequestId, RequestOutput
 
+_LOGPROB_CHARS = 64
+"""What one log probability takes in a reply, about."""
+
 
 class OutputStream:
     """One consumer's view of one request. Owned by the event loop's thread.
@@ -22,6 +25,7 @@ class OutputStream:
     def __init__(self, request_id: RequestId) -> None:
         self.request_id = request_id
         self._pending: RequestOutput | None = None
+        self._pending_chars = 0
         self._waiter: asyncio.Future[None] | None = None
         self._finish: Finish | None = None
         self._is_exhausted = False
@@ -34,14 +38,15 @@ class OutputStream:
 
     @property
     def pending_chars(self) -> int:
-        """Characters that wait for the reader."""
-        return len(self._pending.text) if self._pending else 0
+        """Characters that wait for the reader; log probabilities count as what they will take."""
+        return self._pending_chars
 
     def put(self, output: RequestOutput) -> None:
         """Adds a delta; wakes the reader if it waits. Loop thread only."""
         if self._finish is not None:
             return
         self._pending = self._pending.merge(output) if self._pending else output
+        self._pending_chars += _num_chars(output)
         self._finish = output.finish
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -58,7 +63,7 @@ class OutputStream:
                 await self._waiter
             finally:
                 self._waiter = None
-        output, self._pending = self._pending, None
+        output, self._pending, self._pending_chars = self._pending, None, 0
         if output is not None and output.finish is not None:
             self._is_exhausted = True
         return output
@@ -66,3 +71,8 @@ class OutputStream:
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
         while (output := await self.get()) is not None:
             yield output
+
+
+def _num_chars(output: RequestOutput) -> int:
+    num_logprobs = sum(1 + len(entry.top) for entry in output.logprobs)
+    return len(output.text) + _LOGPROB_CHARS * num_logprobs

@@ -5,10 +5,10 @@ Times ending in `_s` are seconds. `deadline_s`, `arrival_s` are on the `time.mon
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NewType
+from typing import Any, ClassVar, NewType
 
 from engine.errors import InvalidRequestError
 
@@ -60,6 +60,15 @@ class FinishType(StrEnum):
         """The OpenAI-style reason that this type is reported under."""
         return _REASONS[self]
 
+    @property
+    def leaves_room(self) -> bool:
+        """Whether the sequence was cut where it could go on: neither did the model end it, nor is
+        the window or the cache full."""
+        return self is FinishType.MAX_TOKENS or self.reason in (
+            FinishReason.ABORT,
+            FinishReason.ERROR,
+        )
+
 
 _REASONS = {
     FinishType.EOS: FinishReason.STOP,
@@ -95,7 +104,8 @@ class FinishDetail:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of one sequence. `completion_tokens` counts every sampled token, EOS too;
-    `cached_tokens` is the part of the prompt that the prefix cache really supplied."""
+    `cached_tokens` is the part of the prompt that was really supplied by the prefix cache, or by
+    another choice with the same prompt, and not computed for this one."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -174,40 +184,114 @@ class RequestOutput:
         )
 
 
+MAX_REPETITION_PENALTY = 100.0
+MAX_LOGIT_BIAS = 100.0
+"""The largest bias of a token, either way."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are chosen and when a sequence ends.
+    """How tokens are chosen and when a sequence ends. Raises `InvalidRequestError`, which names
+    the field and its range.
 
-    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. `max_tokens` None: as far as
-    the window reaches. `seed` None: the engine draws one. Raises `InvalidRequestError`, which
-    names the field and its range."""
+    The model's logits are changed in this order: `repetition_penalty`, `frequency_penalty` and
+    `presence_penalty`, `logit_bias`, then `min_tokens`; what is left is filtered in the order
+    temperature, top-k, top-p, min-p. "Output" is what follows `GenerationRequest.prompt_token_ids`,
+    so that of a continued answer, too: a continuation is drawn as the uninterrupted answer is."""
+
+    MAX_LOGPROBS: ClassVar[int] = 20
+    """The most alternatives that `logprobs` may ask for."""
 
     temperature: float = 1.0
+    """0 (or nearly) is greedy."""
     top_p: float = 1.0
+    """Keep the likeliest tokens up to this mass; 1 is off."""
     top_k: int = 0
+    """Keep the k likeliest tokens, and those as likely as the k-th; 0 is off, 1 is greedy."""
     min_p: float = 0.0
+    """Keep tokens at least so likely, as a part of the likeliest one's probability; 0 is off."""
     seed: int | None = None
+    """None: the engine draws one."""
     max_tokens: int | None = None
+    """New tokens at most. None: as far as the window reaches."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    """Taken from the logit of each token that the output has (OpenAI)."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit once for each time that the output has it (OpenAI)."""
+    repetition_penalty: float = 1.0
+    """Divides the positive and multiplies the negative logits of tokens that prompt or output
+    have (Keskar et al., 2019; as in Hugging Face's generation); 1 is off."""
+    min_tokens: int = 0
+    """None of the first so many output tokens ends the sequence: EOS (unless `ignore_eos`) and
+    `stop_token_ids` cannot be drawn for them, and a stop string that one of them completes is
+    ordinary text. Limits (`max_tokens`, the window) still hold."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, bias) pairs, each id once; the bias is added to the logit."""
+    logprobs: int | None = None
+    """Log probabilities of the sampled tokens, with so many alternatives. None: none at all."""
 
     def __post_init__(self) -> None:
         _check_range("temperature", self.temperature, 0.0, 2.0)
         _check_range("top_p", self.top_p, 0.0, 1.0)
         _check_range("min_p", self.min_p, 0.0, 1.0)
-        if self.top_p == 0.0:
-            raise InvalidRequestError("top_p must be greater than 0", param="top_p")
+        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_range("repetition_penalty", self.repetition_penalty, 0.0, MAX_REPETITION_PENALTY)
+        for name in ("top_p", "repetition_penalty"):
+            if getattr(self, name) == 0.0:
+                raise InvalidRequestError(f"{name} must be greater than 0", param=name)
         if self.top_k < 0:
             raise InvalidRequestError("top_k must be 0 (off) or positive", param="top_k")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise InvalidRequestError(
                 f"max_tokens must be at least 1, not {self.max_tokens}", param="max_tokens"
             )
+        if self.min_tokens < 0:
+            raise InvalidRequestError(
+                f"min_tokens must be 0 (off) or positive, not {self.min_tokens}",
+                param="min_tokens",
+            )
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise InvalidRequestError("seed must fit in 64 bits", param="seed")
         if any(not text for text in self.stop):
             raise InvalidRequestError("stop must not hold an empty string", param="stop")
+        if self.logprobs is not None:
+            _check_range("logprobs", self.logprobs, 0, self.MAX_LOGPROBS)
+        for token_id, bias in self.logit_bias:
+            if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:  # also refuses NaN
+                raise InvalidRequestError(
+                    f"logit_bias of token {token_id} must be between {-MAX_LOGIT_BIAS:g} and "
+                    f"{MAX_LOGIT_BIAS:g}, not {bias}",
+                    param="logit_bias",
+                )
+        if len({token_id for token_id, _ in self.logit_bias}) < len(self.logit_bias):
+            raise InvalidRequestError("logit_bias names a token twice", param="logit_bias")
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the logits depend on the tokens so far."""
+        return (
+            self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+            or self.repetition_penalty != 1.0
+        )
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raises InvalidRequestError for a token id outside 0 … vocab_size - 1."""
+        for name, token_ids in (
+            ("logit_bias", [token_id for token_id, _ in self.logit_bias]),
+            ("stop_token_ids", self.stop_token_ids),
+        ):
+            for token_id in token_ids:
+                if not 0 <= token_id < vocab_size:
+                    raise InvalidRequestError(
+                        f"{name} names token {token_id}, which is outside the vocabulary of "
+                        f"{vocab_size}",
+                        param=name,
+                    )
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
@@ -235,6 +319,10 @@ class GenerationRequest:
     continued_token_ids: tuple[int, ...] = ()
     continued_text: str | None = None
     cache_salt: str = ""
+    may_continue: bool = False
+    """The caller keeps the tokens, and may continue a cut answer from them. Text that may begin a
+    stop string is then kept back at the cut, as an unfinished character is, and comes with the
+    continuation where no stop string came of it. Otherwise it belongs to the cut answer's text."""
     user: str = ""
     """Whose work it is: fair shares are kept between users."""
     same_prompt_as: RequestId | None = None
@@ -258,6 +346,8 @@ class ModelInfo:
     dtype: str
     device: str
     kv_cache_tokens: int
+    sampling_defaults: Mapping[str, float] = field(default_factory=dict)
+    """Fields of `SamplingParams` that the model's makers set, for requests that leave them out."""
     is_fallback: bool = False
     """True when the default model could not be had and a smaller one answers."""
 
@@ -284,5 +374,15 @@ class EngineStats:
     num_aborted: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    prefix_lookup_tokens: int = 0
+    """Prompt tokens of requests that were admitted and had to look into the prefix cache."""
+    prefix_hit_tokens: int = 0
+    """What it had of them."""
+    num_forks: int = 0
+    """Requests that took the computed prompt of another choice."""
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    """Guesses that steps have checked."""
+    accepted_tokens: int = 0
+    """Generated tokens that were guessed: each came without a step of its own."""
     last_step_s: float = 0.0

@@ -58,6 +58,11 @@ class ServerConfig(BaseModel):
     load_format: Literal["auto", "safetensors", "gguf", "dummy"] = Field(
         "auto", description="How weights are read; dummy makes random ones from config.json."
     )
+    weights: Literal["auto", "float", "q8", "q4"] = Field(
+        "auto",
+        description="How weights are kept on a CPU: the codes of a quantized GGUF file as they "
+        "are (auto), floats, or rounded to 8 or 4 bits.",
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Number format of weights and cache."
     )
@@ -87,6 +92,17 @@ class ServerConfig(BaseModel):
         0.25, ge=0.001, le=60, description="Prefill is cut so that a step stays near this time."
     )
     enable_prefix_cache: bool = Field(True, description="Reuse the KV cache of equal prefixes.")
+    speculation: Literal["auto", "off"] = Field(
+        "auto",
+        description="auto: guess tokens from the text so far where that is faster. Changes no "
+        "answer.",
+    )
+    max_draft_tokens: int = Field(
+        8, ge=1, le=64, description="Guessed tokens that one step checks for an answer."
+    )
+    speculation_max_batch: int = Field(
+        4, ge=1, le=4096, description="Nothing is guessed while more answers than these run."
+    )
     num_threads: int | None = Field(
         None,
         ge=1,
@@ -201,6 +217,7 @@ class ServerConfig(BaseModel):
             served_name=served_name,
             is_fallback=is_fallback,
             load_format=self.load_format,
+            weights=self.weights,
             dtype=self.dtype,
             device=self.device,
             cache_dir=self.data_path / "converted",
@@ -212,6 +229,9 @@ class ServerConfig(BaseModel):
             max_queued_requests=self.max_queued_requests,
             step_time_target_s=self.step_time_target_s,
             enable_prefix_cache=self.enable_prefix_cache,
+            speculation=self.speculation,
+            max_draft_tokens=self.max_draft_tokens,
+            speculation_max_batch=self.speculation_max_batch,
             num_threads=self.num_threads,
         )
 

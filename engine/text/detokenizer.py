@@ -36,10 +36,11 @@ class Detokenizer:
         self._stops.prime(sent)
         self._unsent = text[len(sent) :]
 
-    def push(self, token_id: int) -> StopResult:
-        """Adds a token: the text that may be sent, and the stop string that it completed."""
+    def push(self, token_id: int, *, may_stop: bool = True) -> StopResult:
+        """Adds a token: the text that may be sent, and the stop string that it completed, where
+        it `may_stop` the sequence."""
         text, self._unsent = self._unsent + self._decoder.decode(self._token_bytes(token_id)), ""
-        return self._stops.push(text)
+        return self._stops.push(text, may_match=may_stop)
 
     def flush(self) -> str:
         """The sequence ended without a stop string: what was held back as a possible stop. An

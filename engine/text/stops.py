@@ -33,13 +33,14 @@ class StopMatcher:
             self._tail = sent[len(sent) - keep :]
             self._num_sent = keep
 
-    def push(self, text: str) -> StopResult:
-        """Adds text. After a match the stream has ended: push nothing more."""
+    def push(self, text: str, *, may_match: bool = True) -> StopResult:
+        """Adds text. After a match the stream has ended: push nothing more. A stop string that
+        is completed by text which may not match is ordinary text."""
         if not self._stops:
             return StopResult(text, None)
         buffer, num_sent = self._tail + text, self._num_sent
         self._tail, self._num_sent = "", 0
-        match = self._first_match(buffer)
+        match = self._first_match(buffer, len(buffer) - len(text)) if may_match else None
         if match is not None:
             start, stop = match
             return StopResult(buffer[num_sent:start], stop)
@@ -53,10 +54,11 @@ class StopMatcher:
         self._tail, self._num_sent = "", 0
         return held
 
-    def _first_match(self, buffer: str) -> tuple[int, str] | None:
+    def _first_match(self, buffer: str, num_old: int) -> tuple[int, str] | None:
+        """Start and stop string; only those that end behind the first `num_old` characters."""
         best: tuple[int, int, str] | None = None
         for stop in self._stops:
-            start = buffer.find(stop)
+            start = buffer.find(stop, max(0, num_old - len(stop) + 1))
             if start >= 0 and (best is None or (start + len(stop), start) < best[:2]):
                 best = (start + len(stop), start, stop)
         return None if best is None else (best[1], best[2])
@@ -65,6 +67,6 @@ class StopMatcher:
         longest = min(len(self._stops[0]) - 1, len(buffer))
         for length in range(longest, 0, -1):
             tail = buffer[len(buffer) - length :]
-            if any(stop.startswith(tail) for stop in self._stops):
+            if any(len(stop) > length and stop.startswith(tail) for stop in self._stops):
                 return length
         return 0

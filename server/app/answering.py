@@ -145,6 +145,7 @@ class Answering:
                 asked.options,
                 salt=f"course:{asked.course_id}",
                 on_output=draft.add,
+                may_continue=True,
             )
             await self._finish(run, draft, completion, None, window)
 
@@ -157,7 +158,12 @@ class Answering:
         prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or (), answer.text)
         async with self._closing(answer.id, answer) as draft:
             completion = await self._generation.relay(
-                run, prompt, options, salt=f"course:{course_id}", on_output=draft.add
+                run,
+                prompt,
+                options,
+                salt=f"course:{course_id}",
+                on_output=draft.add,
+                may_continue=True,
             )
             await self._finish(run, draft, completion, answer, window)
 

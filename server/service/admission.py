@@ -42,8 +42,8 @@ class Admission:
         """For a new answer, before anything is looked up or stored for it. Raises QueueFullError
         too. The engine counts once more when it gets the request: its word is the last."""
         self.check()
-        stats, limit = self._engine.stats, self._max_engine_requests
-        if stats.num_running + stats.num_waiting >= limit:
+        limit = self._max_engine_requests
+        if self._engine.num_requests >= limit:
             raise QueueFullError(
                 f"{limit} requests are running or waiting already.", retry_after_ms=_RETRY_FULL_MS
             )

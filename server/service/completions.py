@@ -6,17 +6,17 @@ whatever ends it (a reply, an error, a client that goes away) aborts what still 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 
-from engine.api import Finish, FinishReason, OutputStream, RequestOutput, Usage
+from engine.api import FinishReason, Usage
 from server.service.admission import Admission
-from server.service.auth import Auth
+from server.service.auth import Auth, UserId
+from server.service.choice_streams import ChoiceStream, merged
 from server.service.errors import (
     InternalError,
     ModelNotFoundError,
@@ -47,7 +47,6 @@ from server.service.prompt import Prompt
 from server.service.replies import (
     DONE,
     ChatShape,
-    Choice,
     ChunkEncoder,
     ReplyHead,
     Shape,
@@ -65,10 +64,13 @@ from server.service.usage import total_usage
 
 log = logging.getLogger(__name__)
 
+_MAX_OWNER_CHARS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One checked request: every prompt `num_choices` times."""
+    """One checked request: every prompt `num_choices` times. `user`: whose work it is, as far as
+    anybody says."""
 
     shape: Shape
     body: CompletionFields
@@ -76,13 +78,14 @@ class _Job:
     options: GenerationOptions
     param: str
     headers: Headers
+    user: str
 
     @property
     def num_choices(self) -> int:
         return self.body.num_choices
 
 
-Prepare = Callable[[bytes, Headers], Awaitable[_Job]]
+Prepare = Callable[[bytes, Headers, UserId], Awaitable[_Job]]
 
 
 class CompletionRoutes:
@@ -117,7 +120,7 @@ class CompletionRoutes:
             # Tenants with keys of their own do not share prefixes.
             salt = "" if self._auth.is_open else user
             async with watch_client(receive):
-                job = await prepare(body, headers)
+                job = await prepare(body, headers, user)
                 await self._answer(job, send, salt)
         except (ClientGoneError, ConnectionError):
             return
@@ -129,16 +132,17 @@ class CompletionRoutes:
             log.exception("a completion request failed")
             await send_error(send, from_unknown(error), headers)
 
-    async def _prepare_chat(self, raw: bytes, headers: Headers) -> _Job:
+    async def _prepare_chat(self, raw: bytes, headers: Headers, user: UserId) -> _Job:
         body, ignored = parse(read_json_object(raw), ChatCompletionBody, self._limits)
         self._check_model(body, ignored, headers)
         limit = body.max_completion_tokens
         options = body.options(body.max_tokens if limit is None else limit)
         options.to_params(self._limits)
         prompt = await self._generation.prepare_chat(body.messages)
-        return _Job(ChatShape(), body, [prompt], options, "messages", headers)
+        owner = self._owner(user, body)
+        return _Job(ChatShape(), body, [prompt], options, "messages", headers, owner)
 
-    async def _prepare_text(self, raw: bytes, headers: Headers) -> _Job:
+    async def _prepare_text(self, raw: bytes, headers: Headers, user: UserId) -> _Job:
         body, ignored = parse(read_json_object(raw), CompletionBody, self._limits)
         self._check_model(body, ignored, headers)
         prompts = body.prompts(self._limits.max_prompts)
@@ -146,7 +150,15 @@ class CompletionRoutes:
         options = body.options(default if body.max_tokens is None else body.max_tokens)
         options.to_params(self._limits)
         made = [await self._generation.prompts.raw(prompt) for prompt in prompts]
-        return _Job(TextShape(), body, made, options, "prompt", headers)
+        owner = self._owner(user, body)
+        return _Job(TextShape(), body, made, options, "prompt", headers, owner)
+
+    def _owner(self, user: UserId, body: CompletionFields) -> str:
+        """Whose fair share of the engine a request takes: its key's; without keys, whoever the
+        caller says that it asks for (OpenAI's `user`), apart from users that we know."""
+        if not self._auth.is_open:
+            return user
+        return f"client:{body.user}"[:_MAX_OWNER_CHARS] if body.user else ""
 
     def _check_model(
         self, body: CompletionFields, ignored: Sequence[str], headers: Headers
@@ -171,52 +183,75 @@ class CompletionRoutes:
             min(rooms) if is_lowered else None,
         )
         async with AsyncExitStack() as stack:
-            streams: list[OutputStream] = []
-            for prompt in job.prompts:
-                for index in range(job.num_choices):
-                    submitted = self._generation.submit(
-                        f"{head.id}-{len(streams)}",
-                        prompt,
-                        job.options.to_params(self._limits, index=index),
-                        salt=salt,
-                        param=job.param,
-                    )
-                    streams.append(await stack.enter_async_context(submitted))
+            choices = await self._submit(job, head, stack, salt)
             if job.body.stream:
-                await self._stream(job, head, streams, send)
+                await self._stream(job, head, choices, send)
                 return
-            choices = [await _collect(stream) for stream in streams]
-        usage = total_usage([choice.finish.usage for choice in choices], job.num_choices)
-        await send_reply(send, whole_reply(job.shape, head, choices, usage), headers=job.headers)
+            answers = [await choice.collect() for choice in choices]
+        usage = total_usage([answer.finish.usage for answer in answers], job.num_choices)
+        await send_reply(send, whole_reply(job.shape, head, answers, usage), headers=job.headers)
+
+    async def _submit(
+        self, job: _Job, head: ReplyHead, stack: AsyncExitStack, salt: str
+    ) -> list[ChoiceStream]:
+        """Every choice of every prompt as a request of its own, prompt by prompt; what `stack`
+        ends, they end with."""
+        tokenizer = None
+        if job.body.num_logprobs is not None:
+            tokenizer = self._generation.tokenizer
+        choices: list[ChoiceStream] = []
+        for prompt in job.prompts:
+            first_id: str | None = None
+            for index in range(job.num_choices):
+                name = f"{head.id}-{len(choices)}"
+                submitted = self._generation.submit(
+                    name,
+                    prompt,
+                    job.options.to_params(
+                        self._limits,
+                        defaults=self._generation.model.sampling_defaults,
+                        index=index,
+                        logprobs=job.body.num_logprobs,
+                    ),
+                    salt=salt,
+                    param=job.param,
+                    user=job.user,
+                    same_prompt_as=first_id,
+                )
+                stream = await stack.enter_async_context(submitted)
+                choices.append(ChoiceStream(len(choices), stream, job.shape, tokenizer))
+                first_id = first_id or name
+        return choices
 
     async def _stream(
-        self, job: _Job, head: ReplyHead, streams: Sequence[OutputStream], send: Send
+        self, job: _Job, head: ReplyHead, choices: Sequence[ChoiceStream], send: Send
     ) -> None:
         encoder = ChunkEncoder(job.shape, head, includes_usage=job.body.includes_usage)
         usages: dict[int, Usage] = {}
         opened: set[int] = set()
         async with (
             event_stream(send, self._limits, job.headers) as writer,
-            aclosing(_merged(streams)) as outputs,
+            aclosing(merged(choices)) as deltas,
         ):
-            async for index, output in outputs:
-                finish = output.finish
+            async for delta in deltas:
+                index, finish = delta.index, delta.finish
                 if finish is not None and finish.reason is FinishReason.ERROR:
                     error = InternalError(finish.message or ENGINE_FAILED)
                     await writer.end(error_frame(error))
                     return
-                if not output.text and finish is None:
+                has_piece = bool(delta.text) or delta.logprobs is not None
+                if not has_piece and finish is None:
                     continue
                 frames = b""
                 if index not in opened:
                     opened.add(index)
                     frames = encoder.opening(index)
-                if output.text:
-                    frames += encoder.text(index, output.text)
+                if has_piece:
+                    frames += encoder.text(index, delta.text, delta.logprobs)
                 if finish is not None:
                     frames += encoder.finish(index, finish)
                     usages[index] = finish.usage
-                    if len(usages) == len(streams):
+                    if len(usages) == len(choices):
                         await writer.end(frames + self._last_frames(job, encoder, usages))
                         return
                 await writer.write(frames)
@@ -228,41 +263,3 @@ class CompletionRoutes:
             return DONE
         in_order = [usages[index] for index in sorted(usages)]
         return encoder.usage(total_usage(in_order, job.num_choices)) + DONE
-
-
-async def _collect(stream: OutputStream) -> Choice:
-    """The whole answer. Raises InternalError if the engine failed."""
-    text = ""
-    finish: Finish | None = None
-    async for output in stream:
-        text += output.text
-        finish = output.finish
-    if finish is None or finish.reason is FinishReason.ERROR:
-        raise InternalError((finish and finish.message) or ENGINE_FAILED)
-    return Choice(text, finish)
-
-
-async def _merged(
-    streams: Sequence[OutputStream],
-) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """The outputs of all streams as they come, with the stream's index."""
-    if len(streams) == 1:
-        async for output in streams[0]:
-            yield 0, output
-        return
-    waiting = {asyncio.create_task(stream.get()): i for i, stream in enumerate(streams)}
-    try:
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                index = waiting.pop(task)
-                merged = task.result()
-                if merged is None:
-                    continue
-                if merged.finish is None:
-                    waiting[asyncio.create_task(streams[index].get())] = index
-                yield index, merged
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)

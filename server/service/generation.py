@@ -20,6 +20,7 @@ from engine.api import (
     OutputStream,
     RequestId,
     SamplingParams,
+    Tokenizer,
 )
 from server.service.admission import Admission
 from server.service.errors import InternalError, PromptTooLongError, from_engine
@@ -68,6 +69,10 @@ class Generation:
     def model(self) -> ModelInfo:
         return self._engine.model
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._engine.tokenizer
+
     def close(self) -> None:
         self.prompts.close()
 
@@ -114,8 +119,12 @@ class Generation:
         *,
         salt: str = "",
         param: str = "messages",
+        may_continue: bool = False,
+        user: str = "",
+        same_prompt_as: str | None = None,
     ) -> AsyncIterator[OutputStream]:
         """`engine.generate` with the service's limits and errors; leaving the block aborts.
+        `may_continue`, `user` and `same_prompt_as`: see `GenerationRequest`.
 
         Raises ServiceError before anything was accepted; `param` names the prompt's field."""
         self._admission.check_engine()
@@ -128,6 +137,9 @@ class Generation:
             continued_token_ids=prompt.continued_token_ids,
             continued_text=prompt.continued_text,
             cache_salt=salt,
+            may_continue=may_continue,
+            user=user,
+            same_prompt_as=None if same_prompt_as is None else RequestId(same_prompt_as),
             deadline_s=time.monotonic() + self._limits.request_timeout_s,
         )
         context = self._engine.generate(request)
@@ -157,13 +169,15 @@ class Generation:
         *,
         salt: str,
         on_output: OnOutput | None = None,
+        may_continue: bool = False,
     ) -> Completion:
         """Generates, and tells the run: queued, start, progress, delta. Honours `run.cancel()`.
+        `may_continue`: see `GenerationRequest`.
 
         Returns when the engine's terminal output is there, and emits no `finish`: store the
         answer first, then call `finish_run`. `on_output` gets each new piece (its text and its
         tokens) on the hot path. Raises ServiceError if the engine took nothing."""
-        params = options.to_params(self._limits)
+        params = options.to_params(self._limits, defaults=self.model.sampling_defaults)
         room = self.room(prompt)
         max_tokens = min(params.max_tokens or room, room)
         lowered = params.max_tokens is not None and params.max_tokens > room
@@ -179,7 +193,9 @@ class Generation:
             finish: Finish | None = Finish(FinishDetail(run.cancel_detail))
         else:
             request_id = RequestId(run.id)
-            async with self.submit(request_id, prompt, params, salt=salt) as stream:
+            async with self.submit(
+                request_id, prompt, params, salt=salt, may_continue=may_continue, user=run.owner
+            ) as stream:
                 with run.cancelling(lambda detail: self._engine.abort(request_id, detail)):
                     finish = await relay.read(stream)
         if finish is None:

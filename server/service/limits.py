@@ -35,6 +35,8 @@ class ServiceLimits:
     """Answers that one completions request may ask for: prompts times `n`."""
     max_stops: int = 16
     max_stop_chars: int = 1000
+    max_logit_biases: int = 1024
+    """Tokens that one `logit_bias` may name."""
     completions_max_tokens: int = 16
     """`max_tokens` of a raw completion that names none, as in OpenAI's reference."""
     run_log_ttl_s: float = 600.0

@@ -95,5 +95,7 @@ class _EngineCollector(Collector):
             ("engine_steps", "Engine steps.", stats.num_steps),
             ("preemptions", "Sequences sent back to wait.", stats.num_preemptions),
             ("generated_tokens", "Tokens sampled by the engine.", stats.generated_tokens),
+            ("drafted_tokens", "Guessed tokens that steps checked.", stats.drafted_tokens),
+            ("accepted_tokens", "Guessed tokens that were right.", stats.accepted_tokens),
         ):
             yield CounterMetricFamily(f"lectern_{name}", help_text, value=count)

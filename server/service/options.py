@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,11 +13,13 @@ from server.service.errors import BadRequestError
 from server.service.limits import ServiceLimits
 
 MAX_MAX_TOKENS = 2**31 - 1
+_TOKEN_ID = re.compile(r"[0-9]{1,9}")
 
 
 class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """None everywhere means the default of `SamplingParams`; `max_tokens` None: as far as the
-    window reaches. `stop` is one string or a list."""
+    """None everywhere means the default of `SamplingParams`, which says what each field means;
+    `max_tokens` None: as far as the window reaches. `stop` is one string or a list; `logit_bias`
+    has token ids as strings, as OpenAI's."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -26,9 +30,22 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    logit_bias: dict[str, float] | None = None
 
-    def to_params(self, limits: ServiceLimits, *, index: int = 0) -> SamplingParams:
+    def to_params(
+        self,
+        limits: ServiceLimits,
+        *,
+        defaults: Mapping[str, float] | None = None,
+        index: int = 0,
+        logprobs: int | None = None,
+    ) -> SamplingParams:
         """The checked sampling parameters of choice `index`, whose seed is `seed + index`.
+        `defaults` are the model's own, for fields that are None.
 
         Raises BadRequestError naming the field."""
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -42,12 +59,10 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise BadRequestError(
                 f"stop_token_ids may hold at most {limits.max_stops} ids", param="stop_token_ids"
             )
-        if self.max_tokens is not None and self.max_tokens > MAX_MAX_TOKENS:
-            raise BadRequestError(
-                f"max_tokens must be at most {MAX_MAX_TOKENS}", param="max_tokens"
-            )
-        if self.top_k is not None and self.top_k > MAX_MAX_TOKENS:
-            raise BadRequestError(f"top_k must be at most {MAX_MAX_TOKENS}", param="top_k")
+        for name in ("max_tokens", "min_tokens", "top_k"):
+            value = getattr(self, name)
+            if value is not None and value > MAX_MAX_TOKENS:
+                raise BadRequestError(f"{name} must be at most {MAX_MAX_TOKENS}", param=name)
         chosen: dict[str, Any] = {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -55,6 +70,10 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
             "top_k": 0 if self.top_k == -1 else self.top_k,
             "min_p": self.min_p,
             "ignore_eos": self.ignore_eos,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "repetition_penalty": self.repetition_penalty,
+            "min_tokens": self.min_tokens,
         }
         try:
             return SamplingParams(
@@ -62,7 +81,12 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
                 max_tokens=self.max_tokens,
                 stop=stop,
                 stop_token_ids=tuple(self.stop_token_ids or ()),
-                **{name: value for name, value in chosen.items() if value is not None},
+                logit_bias=_logit_bias(self.logit_bias or {}, limits.max_logit_biases),
+                logprobs=logprobs,
+                **{
+                    **(defaults or {}),
+                    **{name: value for name, value in chosen.items() if value is not None},
+                },
             )
         except InvalidRequestError as error:
             raise BadRequestError(str(error), param=error.param) from None
@@ -72,3 +96,16 @@ def _choice_seed(seed: int | None, index: int) -> int | None:
     if seed is None or index == 0:
         return seed
     return seed + index if seed + index < 2**64 else seed + index - 2**64
+
+
+def _logit_bias(biases: Mapping[str, float], most: int) -> tuple[tuple[int, float], ...]:
+    """Raises BadRequestError for too many, and for a key that is no token id. Whether the model
+    has such a token is the engine's to say."""
+    if len(biases) > most:
+        raise BadRequestError(f"logit_bias may hold at most {most} tokens", param="logit_bias")
+    for key in biases:
+        if not _TOKEN_ID.fullmatch(key):
+            raise BadRequestError(
+                f"logit_bias has the key {key[:40]!r}, which is no token id", param="logit_bias"
+            )
+    return tuple((int(key), bias) for key, bias in biases.items())

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from engine.api import Finish, Usage
 from server.service.events import to_json
+from server.service.token_logprobs import TokenEntry, TokenTexts
 from server.service.usage import usage_json
 
 DONE = b"data: [DONE]\n\n"
@@ -24,8 +25,12 @@ class Shape(Protocol):
     chunk_object: str
     id_prefix: str
 
-    def choice(self, index: int, text: str) -> dict[str, Any]:
+    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         """A whole choice without its finish."""
+        ...
+
+    def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
+        """What a choice says of the probabilities of its tokens."""
         ...
 
     def delta(self, text_json: bytes) -> bytes:
@@ -42,9 +47,12 @@ class ChatShape:
     chunk_object = "chat.completion.chunk"
     id_prefix = "chatcmpl-"
 
-    def choice(self, index: int, text: str) -> dict[str, Any]:
+    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": None}
+        return {"index": index, "message": message, "logprobs": logprobs}
+
+    def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
+        return texts.chat(entries)
 
     def delta(self, text_json: bytes) -> bytes:
         return b'"delta":{"content":%b}' % text_json
@@ -58,8 +66,11 @@ class TextShape:
     chunk_object = "text_completion"
     id_prefix = "cmpl-"
 
-    def choice(self, index: int, text: str) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": None}
+    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": logprobs}
+
+    def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
+        return texts.text(entries)
 
     def delta(self, text_json: bytes) -> bytes:
         return b'"text":%b' % text_json
@@ -70,10 +81,11 @@ class TextShape:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer that has ended."""
+    """One answer that has ended. `logprobs` None: they were not asked for."""
 
     text: str
     finish: Finish
+    logprobs: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,7 @@ def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage:
         "model": head.model,
         "choices": [
             {
-                **shape.choice(index, choice.text),
+                **shape.choice(index, choice.text, choice.logprobs),
                 "finish_reason": choice.finish.reason.value,
                 "finish_detail": choice.finish.detail.to_json(),
             }
@@ -143,12 +155,16 @@ class ChunkEncoder:
             self._text_tail,
         )
 
-    def text(self, index: int, text: str) -> bytes:
+    def text(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
+        """A piece of a choice's text, with what is told of its tokens."""
+        tail = self._text_tail
+        if logprobs is not None:
+            tail = b',"logprobs":%b,"finish_reason":null}]%b' % (to_json(logprobs), self._tail)
         return b'%b,"choices":[{"index":%d,%b%b' % (
             self._head,
             index,
             self._shape.delta(to_json(text)),
-            self._text_tail,
+            tail,
         )
 
     def finish(self, index: int, finish: Finish) -> bytes:

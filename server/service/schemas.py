@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from engine.api import SamplingParams
 from server.service.errors import BadRequestError
 from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
 from server.service.options import GenerationOptions
 from server.service.validation import told_validation
+
+MAX_LOGPROBS = SamplingParams.MAX_LOGPROBS
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -26,22 +29,14 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_obfuscation: bool | None = None
 
 
-class CompletionFields(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionFields(GenerationOptions, frozen=True, kw_only=True):
     """What both endpoints share. None means the default everywhere."""
 
     model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
     n: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    user: str | None = None
 
     @property
     def num_choices(self) -> int:
@@ -52,36 +47,76 @@ class CompletionFields(msgspec.Struct, frozen=True, kw_only=True):
         return 1
 
     @property
+    def num_logprobs(self) -> int | None:
+        """How many alternatives are told with each token's log probability; None: tell none."""
+        raise NotImplementedError
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def options(self, max_tokens: int | None) -> GenerationOptions:
-        return GenerationOptions(
-            max_tokens=max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            seed=self.seed,
-            stop=self.stop,
-            stop_token_ids=self.stop_token_ids,
-            ignore_eos=self.ignore_eos,
-        )
+        """With the endpoint's own word on `max_tokens`. Raises BadRequestError for a
+        `min_tokens` beyond it."""
+        if max_tokens is not None and (self.min_tokens or 0) > max_tokens:
+            raise BadRequestError(
+                f"min_tokens ({self.min_tokens}) must not be more than max_tokens ({max_tokens})",
+                param="min_tokens",
+            )
+        fields = {name: getattr(self, name) for name in GenerationOptions.__struct_fields__}
+        return GenerationOptions(**{**fields, "max_tokens": max_tokens})
+
+    def check(self) -> None:
+        """Raises BadRequestError for fields that do not go together."""
 
 
 class ChatCompletionBody(CompletionFields, frozen=True, kw_only=True):
     messages: list[ChatMessage]
     max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def check(self) -> None:
+        if self.top_logprobs is None:
+            return
+        if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
+            raise BadRequestError(
+                f"top_logprobs must be from 0 to {MAX_LOGPROBS}, not {self.top_logprobs}",
+                param="top_logprobs",
+            )
+        if self.top_logprobs and not self.logprobs:
+            raise BadRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
 
 
 class CompletionBody(CompletionFields, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]]
+    logprobs: int | bool | None = None
+    best_of: int | None = None
 
     @property
     def num_prompts(self) -> int:
         is_one = isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt)
         return 1 if is_one else len(self.prompt)
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return None if self.logprobs is False else self.logprobs
+
+    def check(self) -> None:
+        if self.logprobs is True or not 0 <= (self.logprobs or 0) <= MAX_LOGPROBS:
+            raise BadRequestError(
+                f"logprobs must be a number from 0 to {MAX_LOGPROBS}, not {self.logprobs}",
+                param="logprobs",
+            )
+        if self.best_of is not None and self.best_of != self.num_choices:
+            raise BadRequestError(
+                "best_of is not supported by this server, unless it equals n", param="best_of"
+            )
 
     def prompts(self, max_prompts: int) -> list[str | list[int]]:
         """One or more prompts: a text, a list of texts, token ids, or a list of those.
@@ -107,11 +142,6 @@ Body = TypeVar("Body", bound=CompletionFields)
 _OFF: tuple[Any, ...] = (None, False)
 _EMPTY: tuple[Any, ...] = (None, [], {})
 _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-    "repetition_penalty": (None, 1),
-    "logit_bias": _EMPTY,
-    "logprobs": _OFF,
     "top_logprobs": (None, 0),
     "echo": _OFF,
     "suffix": (None, ""),
@@ -126,17 +156,16 @@ _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "reasoning_effort": (None,),
     "verbosity": (None,),
     "web_search_options": (None,),
-    "min_tokens": (None, 0),
     "guided_json": (None,),
     "guided_regex": (None,),
     "guided_choice": (None,),
     "guided_grammar": (None,),
 }
-"""Known fields that this server does not implement, each with its neutral values."""
+"""Known fields that this server does not implement, each with its neutral values. An endpoint
+that does read one of them says so in its struct."""
 
 _NO_EFFECT = frozenset(
     {
-        "user",
         "metadata",
         "store",
         "service_tier",
@@ -177,10 +206,11 @@ def parse(
             f"answers; one request may ask for at most {most}",
             param="prompt" if body.num_prompts > 1 else "n",
         )
-    for field, neutral in _NOT_SUPPORTED.items():
-        if field in raw and not _is_among(raw[field], neutral):
-            raise BadRequestError(f"{field} is not supported by this server", param=field)
+    body.check()
     read = {field.encode_name for field in msgspec.structs.fields(kind)}
+    for field, neutral in _NOT_SUPPORTED.items():
+        if field in raw and field not in read and not _is_among(raw[field], neutral):
+            raise BadRequestError(f"{field} is not supported by this server", param=field)
     ignored = [name for name in raw if name not in read | _NO_EFFECT | _NOT_SUPPORTED.keys()]
     return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -294,3 +295,36 @@ async def test_a_seed_gives_the_same_answer_in_any_company(kind: str, folder: Pa
         assert crowd[3] == alone
         if kind == "model":
             assert len({tuple(tokens) for tokens in crowd}) > 1
+
+
+async def test_logprobs_for_each_token_where_asked(kind: str, folder: Path) -> None:
+    async with running(kind, folder) as engine:
+        for wanted in (None, 0, 2):
+            request = make("r")
+            params = dataclasses.replace(request.params, logprobs=wanted)
+            async with engine.generate(dataclasses.replace(request, params=params)) as stream:
+                outputs = await read(stream)
+            token_ids = [token_id for output in outputs for token_id in output.token_ids]
+            told = [one for output in outputs for one in output.logprobs]
+            assert [one.token_id for one in told] == (token_ids if wanted is not None else [])
+            assert all(-9999.0 <= one.logprob <= 0.0 for one in told)
+            assert all(len(one.top) <= (wanted or 0) for one in told)
+            if wanted:
+                assert all(one.top[0] == (one.token_id, one.logprob) for one in told), "greedy"
+
+
+@pytest.mark.parametrize("field", ["logit_bias", "stop_token_ids"])
+async def test_ids_outside_the_vocabulary_are_refused_at_once(
+    kind: str, folder: Path, field: str
+) -> None:
+    async with running(kind, folder) as engine:
+        outside = engine.model.vocab_size
+        for token_id in (-1, outside):
+            value = ((token_id, 1.0),) if field == "logit_bias" else (token_id,)
+            params = SamplingParams(**{field: value})  # type: ignore[arg-type]
+            request = dataclasses.replace(make("r"), params=params)
+            with pytest.raises(InvalidRequestError, match=str(token_id)) as refused:
+                await engine.generate(request).__aenter__()
+            assert refused.value.param == field
+        async with engine.generate(make("r")) as stream:
+            await read(stream)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +76,7 @@ async def test_a_model_that_does_not_load_is_raised_by_start() -> None:
 
 async def test_a_reader_that_never_reads_is_ended() -> None:
     config = EngineConfig(model=Path("unused"), max_pending_chars=1000)
-    script = Script(answer=lambda _: "x" * 20_000, token_chars=100)
+    script = Script(answer=lambda _: "x" * 20_000, token_chars=100, token_s=0.001)
     engine = AsyncEngine(config, lambda: assemble_scripted(config, script))
     await engine.start()
     async with engine.generate(endless("slow")) as stream:
@@ -96,3 +98,28 @@ async def test_the_inbox_of_a_stopped_engine_is_not_forgotten() -> None:
         await engine.shutdown(0.0)
         assert stream.finish is not None
         assert stream.finish.detail.type is FinishType.SHUTDOWN
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_thread_is_gone_when_the_engine_has_ended(fails: bool) -> None:
+    """A process that exits while the thread still frees the model's tensors is aborted."""
+
+    class SlowToEnd(AsyncEngine):
+        def _run(self, *args: Any) -> None:
+            super()._run(*args)
+            threading.Event().wait(0.05)
+
+    def assemble() -> Assembly:
+        if fails:
+            raise ModelLoadError("broken")
+        return assemble_scripted(CONFIG, Script())
+
+    engine = SlowToEnd(CONFIG, assemble)
+    if fails:
+        with pytest.raises(ModelLoadError):
+            await engine.start()
+    else:
+        await engine.start()
+        await engine.shutdown(0.0)
+    assert engine._thread is not None
+    assert not engine._thread.is_alive()

@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.core import EngineCore
 from engine.execution.runner import Sample, StepResult
+from engine.scheduling.drafter import Drafter
 from engine.scheduling.scheduler import SchedulerLimits
 from engine.scheduling.scheduler_output import SchedulerOutput
-from engine.types import FinishType, GenerationRequest, RequestId, SamplingParams
+from engine.types import (
+    FinishDetail,
+    FinishType,
+    GenerationRequest,
+    RequestId,
+    SamplingParams,
+    TokenLogprobs,
+)
+from tests.support.drafters import GuessingDrafter, SlotRunner, always, make_drafting_core
 from tests.support.engines import (
     Clock,
+    Collected,
     CountingRunner,
     collect,
     expected_tokens,
@@ -225,3 +239,148 @@ def test_abort_all_ends_everything() -> None:
         collect(collected, output)  # type: ignore[arg-type]
     assert {entry.finish_type for entry in collected.values()} == {"shutdown"}  # type: ignore[attr-defined]
     assert not core.has_work
+
+
+def letters(text: str, prompt: tuple[int, ...] = (1, 2, 3)) -> Callable[[list[int]], int]:
+    """A model that says `text`, one byte a token, and ends."""
+    encoded = text.encode()
+
+    def model(token_ids: list[int]) -> int:
+        index = len(token_ids) - len(prompt)
+        return encoded[index] if index < len(encoded) else EOS
+
+    return model
+
+
+def in_parts(
+    text: str, stops: tuple[str, ...], cuts: list[int], *, drafter: Drafter | None = None
+) -> tuple[str, FinishDetail]:
+    """The joined text of an answer that is cut after so many tokens each time and continued,
+    and how its last part ended."""
+    core = make_drafting_core(drafter, model=letters(text))
+    shown = ""
+    tokens: tuple[int, ...] = ()
+    for max_tokens in (*cuts, None):
+        core.add(
+            GenerationRequest(
+                RequestId("r"),
+                (1, 2, 3),
+                SamplingParams(temperature=0.0, max_tokens=max_tokens, stop=stops),
+                continued_token_ids=tokens,
+                continued_text=shown if tokens else None,
+                may_continue=True,
+            )
+        )
+        got = run_to_end(core)["r"]
+        shown, tokens = shown + got.text, (*tokens, *got.token_ids)
+        finish = got.outputs[-1].finish
+        assert finish is not None
+        if finish.detail.type is not FinishType.MAX_TOKENS:
+            return shown, finish.detail
+    raise AssertionError("the last part has no limit")
+
+
+def test_a_cut_inside_a_stop_string_shows_nothing_of_it() -> None:
+    text = "See you on Thursday, 3 pm."
+    stopped = ("See you on ", FinishDetail(FinishType.STOP_STRING, "Thursday"))
+    for cut in range(1, 19):
+        assert in_parts(text, ("Thursday",), [cut]) == stopped
+    assert in_parts(text, ("Thursday",), [13, 1, 2]) == stopped
+
+
+def test_what_was_kept_back_at_a_cut_comes_with_the_continuation() -> None:
+    text = "See you on Thursday, 3 pm."
+    whole = (text, FinishDetail(FinishType.EOS))
+    for cut in range(1, len(text)):
+        assert in_parts(text, ("Thursday afternoon",), [cut]) == whole
+    assert in_parts("on Thurs", ("Thursday",), [8]) == ("on Thurs", whole[1])
+
+
+def test_who_cannot_continue_gets_all_of_a_cut_answer() -> None:
+    core = make_drafting_core(None, model=letters("on Thursday"))
+    core.add(make_request("r", (1, 2, 3), max_tokens=6, stop=("Thursday",)))
+    assert run_to_end(core)["r"].text == "on Thu"
+
+
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        (FinishType.CANCELLED, "on "),
+        (FinishType.DEADLINE, "on "),
+        (FinishType.CONTEXT_WINDOW, "on Thu"),
+        (FinishType.EOS, "on Thu"),
+    ],
+)
+def test_only_a_cut_that_leaves_room_keeps_text_back(detail: FinishType, text: str) -> None:
+    window = 9 if detail is FinishType.CONTEXT_WINDOW else 40
+    model = letters("on Thu" if detail is FinishType.EOS else "on Thursday")
+    core = make_drafting_core(None, model=model, max_model_len=window)
+    core.add(
+        GenerationRequest(
+            RequestId("r"),
+            (1, 2, 3),
+            SamplingParams(temperature=0.0, stop=("Thursday",)),
+            may_continue=True,
+        )
+    )
+    got: dict[str, Collected] = {}
+    for _ in range(6):
+        for output in core.step():
+            collect(got, output)
+    if detail.leaves_room:
+        for output in core.abort(RequestId("r"), detail):
+            collect(got, output)
+    else:
+        for name, more in run_to_end(core).items():
+            for output in more.outputs:
+                collect(got, output)
+                assert name == "r"
+    assert (got["r"].text, got["r"].finish_type) == (text, detail.value)
+
+
+@given(
+    st.text("ab好", min_size=1, max_size=14),
+    st.lists(st.text("ab好", min_size=1, max_size=4), max_size=2),
+    st.lists(st.integers(1, 9), max_size=3),
+    st.integers(0, 5),
+)
+def test_cuts_change_nothing_at_all(
+    text: str, stops: list[str], cuts: list[int], num_drafts: int
+) -> None:
+    """Whether one token comes in a step or several."""
+    drafter = GuessingDrafter(letters(text), always(num_drafts), always(99))
+    uncut = in_parts(text, tuple(stops), [])
+    assert in_parts(text, tuple(stops), cuts) == uncut
+    assert in_parts(text, tuple(stops), cuts, drafter=drafter) == uncut
+
+
+def test_several_tokens_in_one_step_are_one_delta() -> None:
+    """Each with its log probability, the first of them the time to the first token."""
+
+    class Certain(SlotRunner):
+        def execute(self, plan: SchedulerOutput) -> StepResult:
+            result = super().execute(plan)
+            return StepResult(
+                [
+                    Sample(one.token_ids, tuple(TokenLogprobs(t, -0.5) for t in one.token_ids))
+                    for one in result.samples
+                ]
+            )
+
+    clock, model = Clock(), letters("abcdefgh")
+    core = make_drafting_core(
+        GuessingDrafter(model, always(3), always(99)),
+        runner=Certain(clock, block_size=4, next_token=model),
+        clock=clock,
+    )
+    core.add(make_request("r", (1, 2, 3), max_tokens=None, stop=("g",)))
+    got = run_to_end(core)["r"]
+    assert [output.text for output in got.outputs] == ["a", "bcde", "f"]
+    assert [len(output.token_ids) for output in got.outputs] == [1, 4, 2]
+    for output in got.outputs:
+        assert [entry.token_id for entry in output.logprobs] == list(output.token_ids)
+    finish = got.outputs[-1].finish
+    assert finish is not None
+    assert finish.usage.completion_tokens == 7
+    assert finish.timing.ttft_s == pytest.approx(0.001)
+    assert finish.timing.total_s == pytest.approx(0.003)

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from engine.output_stream import OutputStream
-from engine.types import Finish, FinishDetail, FinishType, RequestId, RequestOutput
+from engine.types import (
+    Finish,
+    FinishDetail,
+    FinishType,
+    RequestId,
+    RequestOutput,
+    TokenLogprobs,
+)
 
 pytestmark = pytest.mark.anyio
 ID = RequestId("r")
@@ -24,6 +31,22 @@ async def test_merges_what_the_reader_has_not_taken() -> None:
     got = await stream.get()
     assert got is not None
     assert got.text == "abc"
+    assert stream.pending_chars == 0
+
+
+async def test_deltas_of_several_tokens_merge_in_order_and_log_probabilities_count() -> None:
+    """A slow reader of twenty alternatives a token costs far more than its text."""
+    stream = OutputStream(ID)
+    entries = [TokenLogprobs(i, -0.1 * i, tuple((j, -1.0) for j in range(20))) for i in range(4)]
+    stream.put(RequestOutput(ID, "a", (0,), logprobs=(entries[0],)))
+    few = stream.pending_chars
+    stream.put(RequestOutput(ID, "bcd", (1, 2, 3), logprobs=tuple(entries[1:])))
+    assert few > 20 * 10
+    assert stream.pending_chars == 4 * few
+    got = await stream.get()
+    assert got is not None
+    assert (got.text, got.token_ids) == ("abcd", (0, 1, 2, 3))
+    assert got.logprobs == tuple(entries)
     assert stream.pending_chars == 0
 
 

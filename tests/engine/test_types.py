@@ -30,6 +30,18 @@ from engine.types import (
         ("max_tokens", 0),
         ("seed", 2**64),
         ("stop", ("a", "")),
+        ("presence_penalty", -2.1),
+        ("frequency_penalty", 2.1),
+        ("presence_penalty", math.nan),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", -1.0),
+        ("repetition_penalty", math.inf),
+        ("min_tokens", -1),
+        ("logprobs", -1),
+        ("logprobs", 21),
+        ("logit_bias", ((5, 100.5),)),
+        ("logit_bias", ((5, math.nan),)),
+        ("logit_bias", ((5, 1.0), (5, 2.0))),
     ],
 )
 def test_a_bad_parameter_is_named(field: str, value: object) -> None:
@@ -37,6 +49,34 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         SamplingParams(**{field: value})  # type: ignore[arg-type]
     assert caught.value.param == field
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("presence_penalty", (-2.0, 2.0)),
+        ("repetition_penalty", (1e-9, 100.0)),
+        ("logprobs", (0, 20)),
+        ("logit_bias", (((0, -100.0), (1, 100.0)), ())),
+        ("min_tokens", (0, 10**9)),
+    ],
+)
+def test_the_ends_of_a_range_are_in_it(field: str, values: tuple[object, ...]) -> None:
+    for value in values:
+        assert getattr(SamplingParams(**{field: value}), field) == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("token_id", [-1, 260, 1 << 40])
+def test_token_ids_outside_the_vocabulary_are_named(token_id: int) -> None:
+    """SMP-01: the boundary itself is outside."""
+    for params, field in (
+        (SamplingParams(logit_bias=((3, 1.0), (token_id, 1.0))), "logit_bias"),
+        (SamplingParams(stop_token_ids=(token_id,)), "stop_token_ids"),
+    ):
+        with pytest.raises(InvalidRequestError, match=f"{field}.*{token_id}.*260") as caught:
+            params.check_vocabulary(260)
+        assert caught.value.param == field
+    SamplingParams(logit_bias=((0, 1.0), (259, 1.0)), stop_token_ids=(259,)).check_vocabulary(260)
 
 
 def test_every_finish_type_has_a_reason() -> None:

@@ -119,6 +119,7 @@ def test_configuration_cannot_be_changed() -> None:
 def test_engine_gets_every_choice_that_is_its_own(tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "load_format": "gguf",
+        "weights": "float",
         "dtype": "float32",
         "device": "cpu",
         "max_model_len": 1000,
@@ -129,6 +130,9 @@ def test_engine_gets_every_choice_that_is_its_own(tmp_path: Path) -> None:
         "max_queued_requests": 7,
         "step_time_target_s": 0.125,
         "enable_prefix_cache": False,
+        "speculation": "off",
+        "max_draft_tokens": 6,
+        "speculation_max_batch": 9,
         "num_threads": 3,
     }
     config = ServerConfig(data_dir=tmp_path, **values)

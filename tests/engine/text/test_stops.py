@@ -120,3 +120,19 @@ def test_a_cut_changes_nothing_but_what_had_to_be_sent(
     assert matched_rest == matched
     uncut = "".join(whole)
     assert before + rest == uncut if len(uncut) >= len(before) else rest == ""
+
+
+def test_text_that_may_not_match_is_ordinary() -> None:
+    """`min_tokens`: what is complete already never matches later, what it begins may."""
+    matcher = StopMatcher(("ab", "xaby"))
+    assert matcher.push("1ab", may_match=False) == ("1ab", None)
+    assert matcher.push("xab", may_match=False) == ("", None)
+    assert matcher.push("z") == ("xabz", None)
+    assert matcher.push("2a", may_match=False) == ("2", None)
+    assert matcher.push("b3") == ("", "ab")
+
+
+def test_a_longer_stop_still_grows_around_one_that_did_not_count() -> None:
+    matcher = StopMatcher(("ab", "xaby"))
+    assert matcher.push("xab", may_match=False) == ("", None)
+    assert matcher.push("y") == ("", "xaby")

@@ -228,3 +228,19 @@ async def test_a_continuation_that_is_refused_leaves_the_answer_as_it_was(
         (error,) = (await site.go_on(message))["error"]
         assert error["code"] == "shutting_down"
         assert await site.stored(message) == before
+
+
+@pytest.mark.parametrize("step", range(1, 5))
+async def test_no_part_of_a_stop_string_across_the_seam_is_shown(tmp_path: Path, step: int) -> None:
+    """Cut in mid-word, the answer keeps the word back until it is known what became of it."""
+    answer, shown = "See you on Thursday, 3 pm.", "See you on "
+    async with open_site(tmp_path, lambda _: answer) as site:
+        events = await site.answer(max_tokens=step, stop=["Thursday"])
+        message = events["accepted"][0]["message"]
+        text = events["text"][0]["text"]
+        while (stored := await site.stored(message))["can_continue"]:
+            assert shown.startswith(text)
+            assert stored["text"] == text
+            text += (await site.go_on(message))["text"][0]["text"]
+        assert text == stored["text"] == shown
+        assert stored["finish_detail"] == {"type": "stop_string", "matched": "Thursday"}

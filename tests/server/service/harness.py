@@ -1,5 +1,5 @@
-"""A real server over the scripted engine, in the test's own loop, so that a test can look at the
-engine's counters while it talks HTTP and WebSocket like any client."""
+"""A real server over the scripted engine or a tiny model, in the test's own loop, so that a test
+can look at the engine's counters while it talks HTTP and WebSocket like any client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import httpx
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
-from engine.api import Engine, EngineConfig, Script, create_scripted_engine
+from engine.api import Engine, EngineConfig, Script, create_engine, create_scripted_engine
 from server.service.auth import Auth
 from server.service.conversation import ConversationApp
 from server.service.limits import ServiceLimits
@@ -29,6 +29,8 @@ from server.service.ws_protocol import LingeringWebSocketProtocol
 MODEL = "scripted"
 SECRET = b"a secret for tests only"
 CASES = Path(__file__).parents[2] / "cases"
+TINY_MODEL = CASES / "MOD-01-tied_sharded"
+"""Two layers, a vocabulary of 260: the bytes and four control tokens; a window of 256."""
 
 Json = dict[str, Any]
 
@@ -121,13 +123,19 @@ async def serving(
     limits: ServiceLimits | None = None,
     auth: Auth | None = None,
     app: ConversationApp | None = None,
+    model: Path | None = None,
     **config: Any,
 ) -> AsyncIterator[Server]:
-    """Serves a scripted engine on a free port of the loopback address."""
-    engine_config = EngineConfig(
-        Path("scripted"), served_name=MODEL, **{"max_model_len": 4096, **config}
-    )
-    engine = create_scripted_engine(engine_config, script)
+    """Serves a scripted engine, or `model` in float32, on a free port of the loopback address."""
+    if model is None:
+        engine_config = EngineConfig(
+            Path("scripted"), served_name=MODEL, **{"max_model_len": 4096, **config}
+        )
+        engine = create_scripted_engine(engine_config, script)
+    else:
+        own = {"dtype": "float32", "kv_cache_tokens": 8192, **config}
+        engine_config = EngineConfig(model, served_name=MODEL, **own)
+        engine = create_engine(engine_config)
     await engine.start()
     limits = dataclasses.replace(
         limits or ServiceLimits(),

@@ -8,10 +8,13 @@ import pytest
 
 from engine.api import (
     EngineConfig,
-    EngineStats,
     Finish,
     FinishDetail,
     FinishType,
+    GenerationRequest,
+    RequestId,
+    SamplingParams,
+    Script,
     Timing,
     Usage,
     create_scripted_engine,
@@ -21,6 +24,10 @@ from server.service.errors import ModelUnavailableError, QueueFullError, Shuttin
 from server.service.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
+
+
+def _endless(name: str) -> GenerationRequest:
+    return GenerationRequest(RequestId(name), (1, 2, 3), SamplingParams(ignore_eos=True))
 
 
 async def test_states() -> None:
@@ -44,20 +51,25 @@ async def test_states() -> None:
     assert admission.state == "stopped"
 
 
-async def test_a_new_answer_needs_room_in_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = create_scripted_engine(EngineConfig(Path("scripted")))
-    admission = Admission(engine, 4)
+async def test_a_new_answer_needs_room_in_the_engine() -> None:
+    """Counted on the loop: requests that no step has seen yet take room already."""
+    engine = create_scripted_engine(EngineConfig(Path("scripted")), Script(token_s=0.01))
+    admission = Admission(engine, 2)
     with pytest.raises(ModelUnavailableError):
         admission.check_run()
     await engine.start()
-    monkeypatch.setattr(engine, "_stats", EngineStats(num_running=2, num_waiting=1))
-    admission.check_run()
-    monkeypatch.setattr(engine, "_stats", EngineStats(num_running=2, num_waiting=2))
-    with pytest.raises(QueueFullError) as full:
+    async with engine.generate(_endless("a")):
         admission.check_run()
-    assert full.value.retryable
-    assert full.value.retry_after_ms
-    admission.check()
+        async with engine.generate(_endless("b")) as second:
+            with pytest.raises(QueueFullError) as full:
+                admission.check_run()
+            assert full.value.retryable
+            assert full.value.retry_after_ms
+            admission.check()
+            engine.abort(second.request_id)
+            async for _ in second:
+                pass
+            admission.check_run()
     await engine.shutdown(0)
 
 

@@ -6,12 +6,13 @@ import asyncio
 import json
 import socket
 import threading
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
 import pytest
 
-from engine.api import Script
+from engine.api import GenerationRequest, OutputStream, Script
 from server.service.auth import Auth
 from server.service.limits import ServiceLimits
 from tests.server.service.harness import (
@@ -58,8 +59,21 @@ ENDLESS = Script(answer=lambda _: "word " * 5000, token_chars=5, token_s=0.01)
         ({"stream_options": {"include_usage": 1}}, "stream_options.include_usage"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"presence_penalty": 0.5}, "presence_penalty"),
-        ({"logprobs": True}, "logprobs"),
+        ({"presence_penalty": 2.5}, "presence_penalty"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 1, "01": 2}}, "logit_bias"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"logprobs": 3}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"stop_token_ids": [1 << 40]}, "stop_token_ids"),
+        ({"user": 5}, "user"),
+        ({"best_of": 2}, "best_of"),
     ],
 )
 @pytest.mark.one_loop
@@ -91,6 +105,37 @@ async def test_neutral_values_of_unsupported_fields_are_fine(server: Server) -> 
     )  # fmt: skip
     assert response.status_code == 200
     assert "x-lectern-ignored" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "!"}, "suffix"),
+        ({"n": 2, "best_of": 3}, "best_of"),
+        ({"best_of": 2}, "best_of"),
+        ({"min_tokens": 17}, "min_tokens"),  # max_tokens is 16 where none is named
+    ],
+)
+@pytest.mark.one_loop
+async def test_bad_fields_of_a_text_completion(server: Server, fields: Json, param: str) -> None:
+    response = await server.http.post("/v1/completions", json={"prompt": "x", **fields})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    "fields", [{"logprobs": False}, {"n": 2, "best_of": 2}, {"echo": False}, {"min_tokens": 16}]
+)
+@pytest.mark.one_loop
+async def test_neutral_fields_of_a_text_completion(server: Server, fields: Json) -> None:
+    response = await server.http.post("/v1/completions", json={"prompt": "x", **fields})
+    assert response.status_code == 200, response.text
+    assert all(choice["logprobs"] is None for choice in response.json()["choices"])
 
 
 async def test_unknown_fields_are_named(server: Server) -> None:
@@ -335,3 +380,58 @@ async def test_answers_per_request_are_bounded() -> None:
         for body in ({"prompt": ["a", "b"], "n": 2}, {"prompt": [97, 98, 99], "n": 4}):
             reply = await server.http.post("/v1/completions", json=body)
             assert len(reply.json()["choices"]) == 4
+
+
+async def _submitted(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
+    """What the engine is given from now on."""
+    found: list[GenerationRequest] = []
+    generate = server.engine.generate
+
+    def record(request: GenerationRequest) -> AbstractAsyncContextManager[OutputStream]:
+        found.append(request)
+        return generate(request)
+
+    monkeypatch.setattr(server.engine, "generate", record)
+    return found
+
+
+async def test_choices_share_their_prompt_and_have_seeds_of_their_own(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await _submitted(server, monkeypatch)
+    await server.http.post("/v1/completions", json={"prompt": ["a", "b"], "n": 3, "seed": 8})
+    ids = [request.request_id for request in found]
+    assert len(set(ids)) == 6
+    assert [request.same_prompt_as for request in found] == [
+        *(None, ids[0], ids[0]),
+        *(None, ids[3], ids[3]),
+    ]
+    assert [request.params.seed for request in found] == [8, 9, 10] * 2
+    assert [request.prompt_token_ids for request in found] == [(97,)] * 3 + [(98,)] * 3
+
+
+async def test_a_request_is_its_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key's; without keys, whoever the caller names, never one of our own users."""
+    async with serving() as server:
+        found = await _submitted(server, monkeypatch)
+        own, session = server.service.auth.new_session()
+        for fields in ({}, {"user": "ann"}, {"user": own}, {"user": "x" * 5000}):
+            assert (await server.chat(**fields)).status_code == 200
+        owners = [request.user for request in found]
+        assert owners[0] == ""
+        assert len(set(owners)) == 4
+        assert own not in owners
+        assert max(map(len, owners)) < 200
+        async with server.socket() as socket:
+            await socket.hello(token=session)
+            await socket.ask()
+            await socket.answer()
+        assert found[-1].user == own
+    async with serving(auth=Auth(SECRET, ["sk-one", "sk-two"])) as server:
+        found = await _submitted(server, monkeypatch)
+        for key in ("sk-one", "sk-one", "sk-two"):
+            server.http.headers["authorization"] = f"Bearer {key}"
+            await server.chat(user=f"not {key}")
+        owners = [request.user for request in found]
+        assert owners[0] == owners[1] != owners[2]
+        assert all(owners)

@@ -16,6 +16,14 @@ def test_none_means_the_default() -> None:
     assert GenerationOptions().to_params(LIMITS) == SamplingParams()
 
 
+def test_the_models_own_defaults_stand_for_what_was_left_out() -> None:
+    defaults = {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1}
+    options = GenerationOptions(temperature=0.0, top_p=0.5)
+    assert options.to_params(LIMITS, defaults=defaults) == SamplingParams(
+        temperature=0.0, top_p=0.5, top_k=20, repetition_penalty=1.1
+    )
+
+
 def test_everything_goes_through() -> None:
     options = GenerationOptions(
         max_tokens=5,
@@ -27,8 +35,29 @@ def test_everything_goes_through() -> None:
         stop="END",
         stop_token_ids=[1, 2],
         ignore_eos=True,
+        presence_penalty=1,
+        frequency_penalty=-1,
+        repetition_penalty=1.5,
+        min_tokens=2,
+        logit_bias={"7": 1, "0": -100},
     )
-    assert options.to_params(LIMITS) == SamplingParams(0, 0.5, 3, 0.1, 7, 5, ("END",), (1, 2), True)
+    assert options.to_params(LIMITS, logprobs=4) == SamplingParams(
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        min_p=0.1,
+        seed=7,
+        max_tokens=5,
+        stop=("END",),
+        stop_token_ids=(1, 2),
+        ignore_eos=True,
+        presence_penalty=1,
+        frequency_penalty=-1,
+        repetition_penalty=1.5,
+        min_tokens=2,
+        logit_bias=((7, 1), (0, -100)),
+        logprobs=4,
+    )
     assert GenerationOptions(top_k=-1).to_params(LIMITS).top_k == 0
 
 
@@ -56,6 +85,18 @@ def test_choices_have_seeds_of_their_own() -> None:
         (GenerationOptions(top_k=-2), "top_k"),
         (GenerationOptions(seed=2**64), "seed"),
         (GenerationOptions(temperature=float("nan")), "temperature"),
+        (GenerationOptions(presence_penalty=3), "presence_penalty"),
+        (GenerationOptions(frequency_penalty=-3), "frequency_penalty"),
+        (GenerationOptions(repetition_penalty=0), "repetition_penalty"),
+        (GenerationOptions(min_tokens=-1), "min_tokens"),
+        (GenerationOptions(min_tokens=10**30), "min_tokens"),
+        (GenerationOptions(logit_bias={"-1": 5}), "logit_bias"),
+        (GenerationOptions(logit_bias={"abc": 5}), "logit_bias"),
+        (GenerationOptions(logit_bias={"٣": 5}), "logit_bias"),
+        (GenerationOptions(logit_bias={"9" * 5000: 5}), "logit_bias"),
+        (GenerationOptions(logit_bias={"5": 101}), "logit_bias"),
+        (GenerationOptions(logit_bias={"5": 1, "05": 2}), "logit_bias"),
+        (GenerationOptions(logit_bias={str(i): 1 for i in range(1025)}), "logit_bias"),
     ],
 )
 def test_refusals_name_the_field(options: GenerationOptions, param: str) -> None:

@@ -1,0 +1,1 @@
+"""Prompt-lookup speculation: drafts from a sequence's own tokens. No torch here."""

@@ -1,0 +1,40 @@
+"""What the tests of `/ws/v1` share: a slow answer, and how to read events."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.api import Script
+from server.service.events import EVENT_FIELDS
+from tests.server.service.harness import Json, Socket
+
+SLOW_TEXT = "".join(f"{n:03d} " for n in range(100))
+SLOW = Script(answer=lambda _: SLOW_TEXT, token_s=0.004)
+
+
+def text_in(events: list[Json]) -> str:
+    """What a client shows after these events."""
+    text = ""
+    for event in events:
+        if event["type"] == "snapshot":
+            text = event["text"]
+        elif event["type"] == "delta":
+            text += event["text"]
+    return text
+
+
+def check_run(events: list[Json]) -> None:
+    """Numbers without a gap, the fields of each type, one end."""
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert len({event["run"] for event in events}) == 1
+    for event in events:
+        assert set(EVENT_FIELDS[event["type"]]) <= event.keys()
+    assert [event["type"] in ("finish", "error") for event in events].count(True) == 1
+    assert events[-1]["type"] in ("finish", "error")
+
+
+async def close_code(socket: Socket) -> int | None:
+    """Waits for the end of the connection."""
+    async with asyncio.timeout(5):
+        await socket.connection.wait_closed()
+    return socket.connection.close_code
