@@ -1,6 +1,6 @@
 """Measures a whole server: start to ready, one stream alone, and a class that asks at once.
 
-    .venv/bin/python scripts/bench_server.py [--model NAME] [--requests 16] [--json FILE]
+    .venv/bin/python -m scripts.bench_server [--model NAME] [--requests 16] [--json FILE]
 
 The server is a process of its own with this machine's data folder; the weights should be fetched
 before. The first start is measured with the converted copy moved away, the second with it. All
@@ -24,11 +24,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from scripts.chat_client import ask
 
 ROOT = Path(__file__).parents[1]
 READY = re.compile(r"Lectern is ready: (http://\S+)")
@@ -37,19 +38,6 @@ SHARED = (
     "Decodes come first, then prefill chunks; a sequence that finds no free block is preempted. "
 )
 OWN = "The key value cache is divided into blocks of sixteen tokens, shared where prompts agree. "
-
-
-@dataclass(frozen=True)
-class Stream:
-    """One streamed answer: seconds from its request to its first and last token."""
-
-    ttft_s: float
-    total_s: float
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    first_s: float
-    last_s: float
 
 
 @contextmanager
@@ -78,9 +66,9 @@ def server(model: str, data_dir: Path) -> Iterator[tuple[str, float]]:
         process.communicate(timeout=60)
 
 
-async def ask(client: httpx.AsyncClient, repeat: int, max_tokens: int, tag: str) -> Stream:
-    """Streams one answer to a prompt of about 20 · (10 + `repeat`) tokens."""
-    body = {
+def question(repeat: int, max_tokens: int, tag: str) -> dict[str, Any]:
+    """A request whose prompt has about 20 · (10 + `repeat`) tokens."""
+    return {
         "messages": [
             {"role": "system", "content": SHARED * 5},
             {"role": "user", "content": f"{tag} " + OWN * repeat + "What is a block?"},
@@ -88,56 +76,29 @@ async def ask(client: httpx.AsyncClient, repeat: int, max_tokens: int, tag: str)
         "max_tokens": max_tokens,
         "temperature": 0,
         "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
     }
-    began = time.perf_counter()
-    first = last = None
-    usage: dict[str, Any] = {}
-    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        response.raise_for_status()
-        async for line in response.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            chunk = json.loads(line[6:])
-            if chunk.get("usage"):
-                usage = chunk["usage"]
-            elif chunk["choices"][0]["delta"].get("content"):
-                last = time.perf_counter()
-                first = first or last
-    assert first is not None
-    assert last is not None
-    return Stream(
-        first - began,
-        last - began,
-        usage["prompt_tokens"],
-        usage["prompt_tokens_details"]["cached_tokens"],
-        usage["completion_tokens"],
-        first,
-        last,
-    )
 
 
 async def measure(address: str, num_requests: int) -> dict[str, float]:
     async with httpx.AsyncClient(base_url=address, timeout=600) as client:
-        alone = [await ask(client, 8, 48, f"warm{index}") for index in range(3)]
-        cold = await ask(client, 30, 1, "another question altogether")
+        alone = [await ask(client, question(8, 48, f"warm{index}")) for index in range(3)]
+        cold = await ask(client, question(30, 1, "another question altogether"))
         began = time.perf_counter()
         crowd_tasks = [
-            asyncio.create_task(ask(client, 3 + index % 7, 24 + 8 * index, f"student {index}"))
+            asyncio.create_task(
+                ask(client, question(3 + index % 7, 24 + 8 * index, f"student {index}"))
+            )
             for index in range(num_requests)
         ]
         # One more comes when the first of them streams.
         await asyncio.wait(crowd_tasks, return_when=asyncio.FIRST_COMPLETED)
-        late = await ask(client, 3, 8, "late")
+        late = await ask(client, question(3, 8, "late"))
         crowd = await asyncio.gather(*crowd_tasks)
     last_s = max(stream.last_s for stream in crowd)
     together = max(stream.first_s for stream in crowd) < min(stream.last_s for stream in crowd)
     num_tokens = sum(stream.completion_tokens for stream in crowd)
     return {
-        "alone_tokens_per_s": statistics.median(
-            (s.completion_tokens - 1) / (s.total_s - s.ttft_s) for s in alone
-        ),
+        "alone_tokens_per_s": statistics.median(answer.tokens_per_s for answer in alone),
         "alone_ttft_s": statistics.median(stream.ttft_s for stream in alone),
         "prefill_tokens_per_s": (cold.prompt_tokens - cold.cached_tokens) / cold.ttft_s,
         "crowd_requests": num_requests,
