@@ -12,7 +12,7 @@ from engine.execution.runner import Sample, StepResult
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scheduling.sequence import Sequence as EngineSequence
 from engine.text.byte_tokenizer import ByteTokenizer
-from engine.types import RequestId
+from engine.types import RequestId, SamplingParams, TokenLogprobs
 
 Answer = str | Sequence[bytes | int]
 """A text, cut into tokens of `Script.token_chars` characters; or tokens one by one: the bytes
@@ -65,7 +65,7 @@ class ScriptedRunner:
             answer = self._answer(sequence)
             index = sequence.num_tokens - len(sequence.request.prompt_token_ids)
             token_id = answer[index] if index < len(answer) else self._eos
-            samples.append(Sample((token_id,)))
+            samples.append(Sample((token_id,), _logprobs(token_id, sequence.request.params)))
             if self._script.fail_after is not None and index >= self._script.fail_after:
                 failures[sequence.request_id] = "The model failed while it was answering."
         return StepResult(samples, failures)
@@ -91,3 +91,10 @@ class ScriptedRunner:
         return [
             token if isinstance(token, int) else self._tokenizer.piece(token) for token in answer
         ]
+
+
+def _logprobs(token_id: int, params: SamplingParams) -> tuple[TokenLogprobs, ...]:
+    """A script leaves no doubt: what it says has probability 1, and nothing stands beside it."""
+    if params.logprobs is None:
+        return ()
+    return (TokenLogprobs(token_id, 0.0, ((token_id, 0.0),)[: params.logprobs]),)

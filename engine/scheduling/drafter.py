@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scheduling.sequence import Sequence
 
 
@@ -19,6 +20,10 @@ class Drafter(Protocol):
         """Tells how many of the drafts were right."""
         ...
 
+    def observe_step(self, output: SchedulerOutput, seconds: float) -> None:
+        """Tells how long a step took, drafts and all."""
+        ...
+
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended; drops what was kept for it."""
         ...
@@ -32,6 +37,9 @@ class NoDrafts:
         return ()
 
     def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Nothing to learn."""
+
+    def observe_step(self, output: SchedulerOutput, seconds: float) -> None:
         """Nothing to learn."""
 
     def forget(self, sequence: Sequence) -> None:

@@ -1,21 +1,22 @@
 """`Scheduler`: which sequences compute how many tokens in the next step.
 
-One token budget a step and no separate prefill phase. Running decodes come first, one token each;
-prefill chunks get what is left of the budget and of the step-time target. No torch, no clock:
-time comes in as an argument.
+One token budget a step and no separate prefill phase. Running decodes come first, one token each
+and its drafts; prefill chunks get what is left of the budget and of the step-time target. No
+torch, no clock: time comes in as an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.kv.block_allocator import BlockAllocator
+from engine.kv.block_allocator import BlockAllocator, BlockCopy
+from engine.scheduling.admission import Admission
 from engine.scheduling.drafter import Drafter, NoDrafts
-from engine.scheduling.queues import AGEING_SHARE, WaitingQueue, urgency
+from engine.scheduling.preemption import choose_givers, choose_victim, seniority
+from engine.scheduling.prefill_budget import PrefillBudget
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence, SequenceStatus
-from engine.scheduling.step_cost import StepCost
+from engine.scheduling.step_cost import StepCost, num_pairs
 from engine.types import RequestId
 
 
@@ -32,7 +33,10 @@ class SchedulerLimits:
 
 
 class Scheduler:
-    """Owns the queues and, through the allocator, every block. Owned by the engine thread."""
+    """Owns the queues and, through the allocator, every block. Owned by the engine thread.
+
+    A step costs O(running) work, and O(waiting) only where somebody may be admitted or a user
+    has nothing running."""
 
     def __init__(
         self,
@@ -46,12 +50,10 @@ class Scheduler:
         self._allocator = allocator
         self._drafter = drafter or NoDrafts()
         self._max_model_len = max_model_len
-        self._waiting = WaitingQueue()
+        self._admission = Admission(allocator, max_model_len)
         self._running: dict[RequestId, Sequence] = {}
         self._cost = StepCost()
         self._steps_without_prefill = 0
-        self._blocked_at: int | None = None
-        """Available blocks when the head of the queue did not fit; None: not known to."""
         self.num_preemptions = 0
 
     @property
@@ -62,56 +64,55 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Sequences that hold none."""
-        return len(self._waiting)
+        return len(self._admission.waiting)
+
+    @property
+    def num_forks(self) -> int:
+        """Sequences that took another one's computed prompt."""
+        return self._admission.num_forks
 
     @property
     def has_work(self) -> bool:
         """Whether a step would have anything to do."""
-        return bool(self._running or self._waiting)
+        return bool(self._running) or len(self._admission.waiting) > 0
 
     def sequences(self) -> list[Sequence]:
         """All unfinished sequences, running ones first."""
-        return [*self._running.values(), *self._waiting]
+        return [*self._running.values(), *self._admission.waiting]
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
-        self._waiting.add(sequence)
-        self._blocked_at = None
+        self._admission.add(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """Takes the sequence out, wherever it is, and gives its blocks back."""
-        if self._running.pop(sequence.request_id, None) is None:
-            self._waiting.remove(sequence)
-            self._blocked_at = None  # it may have been the head that did not fit
-        self._allocator.free(sequence)
+        self._running.pop(sequence.request_id, None)
+        self._admission.finish(sequence)
         self._drafter.forget(sequence)
         sequence.status = SequenceStatus.FINISHED
 
-    def observe(self, output: SchedulerOutput, seconds: float) -> None:
-        """Tells how long the step took, for the cost model."""
-        self._cost.observe(output.num_tokens, seconds)
-
     def schedule(self, now_s: float) -> SchedulerOutput:
         """Chooses the next step and allocates its blocks. Preempts if running sequences cannot
-        grow; the running sequence that came first is never preempted, so one always advances."""
-        preempted = self._grow_decodes()
-        decodes = [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
-        scheduled = self._schedule_decodes(decodes)
-        num_decodes = len(scheduled)
-        num_decode_tokens = sum(item.num_tokens for item in scheduled)
-        budget = self._prefill_budget(num_decode_tokens)
+        grow, where the one that came first is spared, so that one always advances; and if a user
+        has long had nothing running while others have several."""
+        preempted = self._grow_decodes(now_s)
+        copies: list[BlockCopy] = []
+        if not preempted:
+            preempted = self._make_way(now_s, copies)
+        decodes = self._schedule_decodes()
+        num_decode = sum(item.num_tokens for item in decodes)
         # What was just preempted would take the blocks straight back.
-        for sequence in self._prefills(now_s, admit=not preempted) if budget > 0 else ():
-            count = min(budget, sequence.num_remaining_tokens)
-            is_last = count == sequence.num_remaining_tokens
-            start = sequence.num_computed_tokens
-            scheduled.append(ScheduledSequence(sequence, start, count, samples=is_last))
-            budget -= count
-            if budget <= 0:
-                break
-        num_prefill = sum(item.num_tokens for item in scheduled[num_decodes:])
+        prefills = self._schedule_prefills(num_decode, now_s, copies, admit=not preempted)
+        num_prefill = sum(item.num_tokens for item in prefills)
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
-        return SchedulerOutput(tuple(scheduled), tuple(preempted), num_decode_tokens, num_prefill)
+        return SchedulerOutput(
+            (*decodes, *prefills),
+            tuple(preempted),
+            num_decode,
+            num_prefill,
+            tuple(copies),
+            len(decodes),
+        )
 
     def commit(self, item: ScheduledSequence, token_ids: tuple[int, ...]) -> None:
         """Books a computed item: its tokens are in the cache, and `token_ids` were sampled: the
@@ -124,17 +125,63 @@ class Scheduler:
         self._allocator.publish(sequence)
         if token_ids:
             sequence.status = SequenceStatus.DECODE
+            self._admission.sampled(sequence, len(token_ids))
         if num_drafts:
             self._drafter.observe(sequence, num_drafts, num_accepted)
+
+    def observe(self, output: SchedulerOutput, seconds: float) -> None:
+        """Tells how long the step took, for the cost model and for the queue's age."""
+        prefills = output.scheduled[output.num_decodes :]
+        pairs = sum(num_pairs(item.start, item.num_tokens) for item in prefills)
+        num_decode, num_prefill = output.num_decode_tokens, output.num_prefill_tokens
+        self._cost.observe(num_decode, num_prefill, pairs, seconds)
+        self._admission.computed(num_prefill, output.num_decodes, len(prefills))
 
     def check(self) -> None:
         """Raises BlockPoolError unless every block is accounted for."""
         self._allocator.check(self.sequences())
 
-    def _schedule_decodes(self, decodes: list[Sequence]) -> list[ScheduledSequence]:
+    def _decoding(self) -> list[Sequence]:
+        return [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
+
+    def _grow_decodes(self, now_s: float) -> list[Sequence]:
+        """A block for each sequence that needs one; returns those that had to give theirs."""
+        preempted: list[Sequence] = []
+        growing = [seq for seq in self._decoding() if not self._allocator.covers(seq)]
+        for sequence in sorted(growing, key=seniority):
+            while sequence.status is SequenceStatus.DECODE and not self._allocator.grow(sequence):
+                running, shares = self._running.values(), self._admission.shares
+                preempted.append(choose_victim(running, self._allocator, shares))
+                self._preempt(preempted[-1], now_s)
+        return preempted
+
+    def _make_way(self, now_s: float, copies: list[BlockCopy]) -> list[Sequence]:
+        """One sequence at most gives its place to a user who has none; returns it. The place is
+        taken at once, or, where more blocks are needed, after some more steps like this."""
+        if self._may_admit():
+            return []
+        starved = self._admission.starved(now_s)
+        if starved is None or self._admission.awaited(starved) is not None:
+            return []
+        givers = choose_givers(self._running.values(), starved, self._admission.shares)
+        if not givers or not self._admission.would_fit(starved, self._running.values(), givers):
+            return []
+        self._preempt(givers[0], now_s)
+        self._admit(starved, copies)
+        return givers[:1]
+
+    def _preempt(self, sequence: Sequence, now_s: float) -> None:
+        del self._running[sequence.request_id]
+        self._admission.preempt(sequence, now_s)
+        self.num_preemptions += 1
+
+    def _schedule_decodes(self) -> list[ScheduledSequence]:
         """One token for each, and behind it as many drafts as the token budget, the blocks that
-        are free and the sequence's own limits allow."""
+        are free and the sequence's own limits allow. Drafts leave a chunk's room to prompts."""
+        decodes = self._decoding()
         left = self._limits.max_num_batched_tokens - len(decodes)
+        if self.num_waiting or len(self._running) > len(decodes):
+            left = max(0, left - self._limits.min_chunk_tokens)
         scheduled = []
         for sequence in decodes:
             drafts = self._draft(sequence, left, len(decodes))
@@ -155,113 +202,68 @@ class Scheduler:
             return ()
         return drafts
 
-    def _prefill_budget(self, num_decodes: int) -> int:
-        limits = self._limits
-        left = limits.max_num_batched_tokens - num_decodes
-        cost = self._cost.fit()
-        if cost is None:
-            return left
-        base_s, per_token_s = cost
-        if num_decodes == 0:
-            room_s = limits.prefill_step_time_target_s - base_s
-            return min(left, max(int(room_s / per_token_s), limits.min_chunk_tokens))
-        decode_s = base_s + per_token_s * num_decodes
-        # Where decodes alone come near the target or miss it, prompts still get half the time:
-        # streams slow down by two at the most, and nobody waits for all of them to end.
-        room_s = max(limits.step_time_target_s - decode_s, decode_s)
-        affordable = int(room_s / per_token_s)
-        if affordable < limits.min_chunk_tokens:
-            is_due = self._steps_without_prefill + 1 >= limits.max_prefill_gap_steps
-            affordable = limits.min_chunk_tokens if is_due else 0
-        return min(left, affordable)
-
-    def _prefills(self, now_s: float, *, admit: bool) -> Iterable[Sequence]:
-        """Sequences with prefill work, most urgent first; waiting ones are admitted on the way."""
+    def _schedule_prefills(
+        self, num_decode: int, now_s: float, copies: list[BlockCopy], *, admit: bool
+    ) -> list[ScheduledSequence]:
+        """Chunks of prompts, most urgent first; waiting sequences are admitted on the way, and
+        the copies that they need are added to `copies`."""
+        budget = self._prefill_budget(num_decode)
+        if budget.is_spent:
+            return []
+        scheduled: dict[RequestId, ScheduledSequence] = {}
+        admission = self._admission
+        can_admit = admit and self._may_admit()
         started = [seq for seq in self._running.values() if seq.status is SequenceStatus.PREFILL]
-        candidates = started
-        if admit and self._may_admit():
-            candidates = [*started, *self._waiting]
-        ageing = self._ageing_tokens_per_s()
-        candidates.sort(key=lambda sequence: urgency(sequence, self._work(sequence), now_s, ageing))
-        can_admit = True
-        for sequence in candidates:
+        candidates = admission.candidates(started, waiting=can_admit)
+        while candidates and not budget.is_spent:
+            sequence = candidates.pop()
             if sequence.status is SequenceStatus.WAITING:
-                # No overtaking once one does not fit: it would starve.
-                can_admit = can_admit and self._admit(sequence, now_s)
                 if not can_admit:
                     continue
-            yield sequence
+                awaited = admission.awaited(sequence)
+                if awaited is not None:
+                    sequence = awaited  # is computed now, in the place of the one that waits for it
+                elif not self._admit(sequence, copies):
+                    can_admit = False  # no overtaking once one does not fit: it would starve
+                    continue
+            if sequence.request_id not in scheduled:
+                start, wanted = sequence.num_computed_tokens, sequence.num_remaining_tokens
+                if sequence.num_cached_tokens is None:
+                    sequence.num_cached_tokens = start
+                    sequence.first_scheduled_s = now_s
+                count = budget.take(start, wanted)
+                item = ScheduledSequence(sequence, start, count, samples=count == wanted)
+                scheduled[sequence.request_id] = item
+        return list(scheduled.values())
 
     def _may_admit(self) -> bool:
-        """False while the queue's head did not fit and no block has come back since: then no
-        waiting sequence needs to be looked at, however many there are."""
+        return len(self._running) < self._limits.max_num_seqs and not self._admission.is_blocked
+
+    def _admit(self, sequence: Sequence, copies: list[BlockCopy]) -> bool:
         if len(self._running) >= self._limits.max_num_seqs:
             return False
-        available = self._allocator.pool.num_available
-        return self._blocked_at is None or available > self._blocked_at
-
-    def _work(self, sequence: Sequence) -> int:
-        """Tokens to compute before the sequence samples, as the prefix cache stands."""
-        if sequence.status is SequenceStatus.WAITING:
-            return sequence.num_tokens - self._allocator.num_cached_tokens(sequence)
-        return sequence.num_remaining_tokens
-
-    def _ageing_tokens_per_s(self) -> float:
-        cost = self._cost.fit()
-        return AGEING_SHARE / cost[1] if cost else 0.0
-
-    def _admit(self, sequence: Sequence, now_s: float) -> bool:
-        if len(self._running) >= self._limits.max_num_seqs:
+        made = self._admission.admit(sequence, self._running.values())
+        if made is None:
             return False
-        # Room to grow for those that run, so that an admission is not undone at once.
-        reserve = len(self._running)
-        if not self._allocator.admit(sequence, reserve_blocks=reserve):
-            self._blocked_at = self._allocator.pool.num_available
-            return False
-        self._blocked_at = None
-        self._waiting.remove(sequence)
         self._running[sequence.request_id] = sequence
-        sequence.status = SequenceStatus.PREFILL
-        if sequence.num_cached_tokens is None:
-            sequence.num_cached_tokens = sequence.num_computed_tokens
-            sequence.first_scheduled_s = now_s
+        copies += made
         return True
 
-    def _grow_decodes(self) -> list[Sequence]:
-        """A block for each sequence that needs one; returns those that had to give theirs."""
-        preempted: list[Sequence] = []
-        by_age = sorted(
-            (seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE),
-            key=_seniority,
+    def _prefill_budget(self, num_decode: int) -> PrefillBudget:
+        limits = self._limits
+        decode_s = self._cost.decode_seconds(num_decode)
+        if num_decode:
+            # Where decodes alone come near the target or miss it, prompts still get half the
+            # time: streams slow down by two at the most, and nobody waits for all of them to end.
+            seconds = max(limits.step_time_target_s - decode_s, decode_s)
+        else:
+            seconds = limits.prefill_step_time_target_s - decode_s
+        return PrefillBudget(
+            self._cost,
+            limits.max_num_batched_tokens - num_decode,
+            seconds,
+            min_tokens=limits.min_chunk_tokens,
+            is_due=(
+                not num_decode or self._steps_without_prefill + 1 >= limits.max_prefill_gap_steps
+            ),
         )
-        for sequence in by_age:
-            while sequence.status is SequenceStatus.DECODE and not self._allocator.grow(sequence):
-                victim = self._choose_victim()
-                self._preempt(victim)
-                preempted.append(victim)
-        return preempted
-
-    def _choose_victim(self) -> Sequence:
-        """The sequence of the least urgent priority that loses the least work and frees at
-        least one block; never the most senior one, which fits alone: no sequence is allowed
-        more tokens than the cache holds."""
-        senior = min(self._running.values(), key=_seniority)
-        candidates = [sequence for sequence in self._running.values() if sequence is not senior]
-        frees = [seq for seq in candidates if self._allocator.num_exclusive_blocks(seq) > 0]
-        return min(
-            frees or candidates,
-            key=lambda seq: (-seq.request.priority, seq.num_computed_tokens, -seq.arrival_s),
-        )
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Takes the blocks back; the tokens stay, and the cached prefix usually does too."""
-        del self._running[sequence.request_id]
-        self._allocator.free(sequence)
-        sequence.status = SequenceStatus.WAITING
-        sequence.num_preemptions += 1
-        self.num_preemptions += 1
-        self._waiting.add(sequence)
-
-
-def _seniority(sequence: Sequence) -> tuple[int, float]:
-    return (sequence.request.priority, sequence.arrival_s)

@@ -34,14 +34,16 @@ class ScheduledSequence:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOutput:
-    """One step. Decodes come first in `scheduled`, then prefill chunks. `copies` are pairs of
-    blocks (source, destination), to be copied whole before anything is computed."""
+    """One step. `num_decodes` decodes come first in `scheduled`, then prefill chunks. `copies` are
+    pairs of blocks (source, destination), to be copied whole before anything is computed; no
+    block is source and destination at once."""
 
     scheduled: tuple[ScheduledSequence, ...] = ()
     preempted: tuple[Sequence, ...] = ()
     num_decode_tokens: int = 0
     num_prefill_tokens: int = 0
     copies: tuple[tuple[BlockId, BlockId], ...] = ()
+    num_decodes: int = 0
 
     @property
     def num_tokens(self) -> int:

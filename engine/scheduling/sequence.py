@@ -26,10 +26,12 @@ class Sequence:
     [0, num_computed_tokens) has keys and values in the cache."""
 
     __slots__ = (
+        "arrival_age",
         "arrival_s",
         "block_hashes",
         "first_scheduled_s",
         "first_token_s",
+        "num_blocks_seen_cached",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_preemptions",
@@ -40,6 +42,8 @@ class Sequence:
         "status",
         "table",
         "token_ids",
+        "waiting_since_s",
+        "work_left",
     )
 
     def __init__(self, request: GenerationRequest, *, arrival_s: float, seed: int = 0) -> None:
@@ -49,7 +53,10 @@ class Sequence:
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
         self.num_cached_tokens: int | None = None
-        """What the prefix cache supplied when first scheduled; None before."""
+        """Prompt tokens that were not computed for this sequence when it was first scheduled:
+        from the prefix cache, or from the request with the same prompt. None before."""
+        self.num_blocks_seen_cached = 0
+        """Where `BlockAllocator.num_cached_tokens` begins to look."""
         self.status = SequenceStatus.WAITING
         self.table = BlockTable()
         self.block_hashes: list[BlockHash] = []
@@ -57,6 +64,12 @@ class Sequence:
         are only ever appended, so they stay true."""
         self.seed = seed
         self.arrival_s = arrival_s
+        self.waiting_since_s = arrival_s
+        """When it was last put into the queue."""
+        self.arrival_age = 0.0
+        """What the queue's age was when this came (`WaitingQueue`), in tokens."""
+        self.work_left = self.num_prompt_tokens
+        """While it waits: tokens to compute before it samples, as `Admission` saw it last."""
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
         self.num_preemptions = 0

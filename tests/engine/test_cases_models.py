@@ -21,14 +21,8 @@ from engine.scheduling.scheduler import SchedulerLimits
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.text.tokenizer import HFTokenizer
 from engine.types import GenerationRequest, RequestId, SamplingParams
+from tests.support.cases import CASES, case
 from tests.support.engines import Collected, run_to_end
-
-CASES = Path(__file__).parents[1] / "cases"
-
-
-def case(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 def edited(name: str, target: Path, **changes: Any) -> Path:

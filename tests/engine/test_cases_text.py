@@ -3,8 +3,6 @@ strings, and how an answer ended. One token a step, and several."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +13,12 @@ from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.protocol import Tokenizer
 from engine.text.tokenizer import HFTokenizer
 from engine.types import GenerationRequest, RequestId, SamplingParams
+from tests.support.cases import case
 from tests.support.drafters import GuessingDrafter, always, make_drafting_core
 from tests.support.engines import Collected, collect
 
-CASES = Path(__file__).parents[1] / "cases"
 SCRIPTED = ("DET-01", "DET-03", "STP-01", "STP-03", "STP-08", "FIN-01", "SSE-01")
 PROMPT = (1, 2, 3)
-
-
-def case(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 def play(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 from engine.core import EngineCore
 from engine.execution.runner import ModelRunner, Sample, StepResult
 from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.drafter import Drafter, NoDrafts
 from engine.scheduling.scheduler import SchedulerLimits
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
+from engine.scheduling.sequence import Sequence
 from engine.text.byte_tokenizer import ByteTokenizer
 from engine.types import GenerationRequest, RequestId, RequestOutput, SamplingParams
 
@@ -53,11 +56,95 @@ def _sample(item: ScheduledSequence) -> Sample:
     return Sample(tuple(token_ids))
 
 
+@dataclass
+class CacheRunner(CountingRunner):
+    """Keeps what a model would have in its KV cache, slot by slot, and answers only if every
+    sequence finds its own tokens there: a block that was shared wrongly, copied late or
+    overwritten too early is an error at once."""
+
+    block_size: int = 4
+    slots: dict[int, int] = field(default_factory=dict)
+    """For each slot, a digest of all tokens up to its own."""
+
+    def execute(self, plan: SchedulerOutput) -> StepResult:
+        sources = {source for source, _ in plan.copies}
+        assert sources.isdisjoint(destination for _, destination in plan.copies)
+        for source, destination in plan.copies:
+            for offset in range(self.block_size):
+                digest = self.slots.get(source * self.block_size + offset)
+                if digest is not None:
+                    self.slots[destination * self.block_size + offset] = digest
+        written: set[int] = set()
+        for item in plan.scheduled:
+            digests = _digests([*item.sequence.token_ids, *item.draft_token_ids])
+            for position in range(item.start, item.start + item.num_tokens):
+                slot = self._slot(item.sequence, position)
+                assert slot not in written, "two sequences write into one slot"
+                written.add(slot)
+                self.slots[slot] = digests[position]
+        for item in plan.scheduled:
+            digests = _digests([*item.sequence.token_ids, *item.draft_token_ids])
+            for position in range(item.start + item.num_tokens):
+                found = self.slots.get(self._slot(item.sequence, position))
+                assert found == digests[position], (item.sequence.request_id, position)
+        return super().execute(plan)
+
+    def _slot(self, sequence: Sequence, position: int) -> int:
+        block = sequence.table.blocks[position // self.block_size]
+        return block * self.block_size + position % self.block_size
+
+
+@dataclass
+class RandomDrafter:
+    """Guesses right with a chance of `share` for each token; draws come from `random`."""
+
+    random: Random
+    share: float = 0.6
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+        tokens = list(sequence.token_ids)
+        drafts: list[int] = []
+        for _ in range(min(limit, self.random.randrange(6))):
+            is_right = self.random.random() < self.share
+            drafts.append(next_token(tokens) if is_right else 64)
+            tokens.append(drafts[-1])
+        return tuple(drafts)
+
+    def observe(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        assert 0 <= num_accepted <= num_drafted
+        self.num_drafted += num_drafted
+        self.num_accepted += num_accepted
+
+    def observe_step(self, output: SchedulerOutput, seconds: float) -> None:
+        pass
+
+    def forget(self, sequence: Sequence) -> None:
+        pass
+
+
+_FIRST_STATE = 7
+
+
+def _next_state(state: int, token_id: int) -> int:
+    return (state * 31 + token_id + 1) % 1_000_003
+
+
+def _digests(token_ids: list[int]) -> list[int]:
+    """For each token, a digest of all up to it."""
+    digests, state = [], _FIRST_STATE
+    for token_id in token_ids:
+        state = _next_state(state, token_id)
+        digests.append(state)
+    return digests
+
+
 def next_token(token_ids: list[int]) -> int:
     """A lower-case letter that depends on all tokens before it."""
-    state = 7
+    state = _FIRST_STATE
     for token_id in token_ids:
-        state = (state * 31 + token_id + 1) % 1_000_003
+        state = _next_state(state, token_id)
     return 97 + state % 26
 
 
@@ -78,6 +165,8 @@ def make_request(
     deadline_s: float | None = None,
     salt: str = "",
     stop: tuple[str, ...] = (),
+    user: str = "",
+    same_prompt_as: str | None = None,
 ) -> GenerationRequest:
     """A greedy request; an int prompt is that many tokens, different for each name."""
     if isinstance(prompt, int):
@@ -89,6 +178,8 @@ def make_request(
         priority=priority,
         deadline_s=deadline_s,
         cache_salt=salt,
+        user=user,
+        same_prompt_as=None if same_prompt_as is None else RequestId(same_prompt_as),
     )
 
 
@@ -101,16 +192,18 @@ def make_core(
     runner: ModelRunner | None = None,
     clock: Clock | None = None,
     enable_prefix_cache: bool = True,
+    drafter: Drafter | None = None,
 ) -> tuple[EngineCore, Clock]:
-    """A core over a `CountingRunner` (or `runner`) and a byte tokenizer."""
+    """A core over a `CacheRunner` (or `runner`) and a byte tokenizer."""
     clock = clock or Clock()
     core = EngineCore(
-        runner or CountingRunner(clock),
+        runner or CacheRunner(clock, block_size=block_size),
         ByteTokenizer(),
         BlockAllocator(num_blocks, block_size, enable_prefix_cache=enable_prefix_cache),
         limits or SchedulerLimits(),
         max_model_len=max_model_len,
         clock=clock,
+        drafter=drafter or NoDrafts(),
     )
     return core, clock
 

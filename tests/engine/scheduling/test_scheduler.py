@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.drafter import Drafter
+from engine.scheduling.queues import AGEING_SHARE
 from engine.scheduling.scheduler import Scheduler, SchedulerLimits
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scheduling.sequence import Sequence, SequenceStatus
-from tests.support.engines import make_request
+from tests.support.engines import RandomDrafter, make_request
 
 
 class Bench:
@@ -18,12 +21,17 @@ class Bench:
         num_blocks: int = 64,
         block_size: int = 4,
         enable_prefix_cache: bool = False,
+        drafter: Drafter | None = None,
         **limits: float,
     ) -> None:
         self.allocator = BlockAllocator(
             num_blocks, block_size, enable_prefix_cache=enable_prefix_cache
         )
-        self.scheduler = Scheduler(SchedulerLimits(**limits), self.allocator)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(
+            SchedulerLimits(**limits),  # type: ignore[arg-type]
+            self.allocator,
+            drafter,
+        )
         self.now_s = 0.0
 
     def add(self, name: str, prompt: int | tuple[int, ...], priority: int = 0) -> Sequence:
@@ -98,7 +106,7 @@ def test_a_step_of_prefill_alone_ends_in_time_for_a_cancel() -> None:
     bench.scheduler.finish(bench.scheduler.sequences()[0])
     bench.add("c", 900)
     for _ in range(3):
-        assert 178 <= bench.step(cost).num_prefill_tokens <= 180
+        assert 0.9 <= cost(bench.step(cost)) <= 1.1
 
 
 def test_on_a_slow_machine_prompts_get_half_the_time() -> None:
@@ -116,26 +124,31 @@ def test_on_a_slow_machine_prompts_get_half_the_time() -> None:
     bench.add("b", 600)
     plans = [bench.step(cost) for _ in range(8)]
     assert all(plan.num_decode_tokens == 1 for plan in plans)
-    for plan in plans:
-        assert 55 <= plan.num_prefill_tokens <= 61, "0.305 s of 0.005 s each"
+    for plan in plans[4:]:
+        assert 50 <= plan.num_prefill_tokens <= 61, "0.305 s of 0.005 s each"
 
 
 def test_a_prompt_advances_even_when_decodes_alone_miss_the_target() -> None:
+    """Half the time would be a chunk of three tokens, not worth a step: every fourth step has a
+    decent one instead."""
     bench = Bench(
         max_num_batched_tokens=1000,
         step_time_target_s=0.01,
         min_chunk_tokens=8,
         max_prefill_gap_steps=4,
     )
+
+    def cost(plan: SchedulerOutput) -> float:
+        return 0.2 * plan.num_tokens
+
     bench.add("a", 4)
     for _ in range(5):
-        bench.step(0.5)
+        bench.step(cost)
     long = bench.add("b", 80)
-    plans = [bench.step(0.5) for _ in range(12)]
+    plans = [bench.step(cost) for _ in range(12)]
     assert all(plan.num_decode_tokens == 1 for plan in plans)
-    chunks = [plan.num_prefill_tokens for plan in plans]
-    assert sum(chunks) == long.num_computed_tokens == 3 * 8
-    assert set(chunks) == {0, 8}
+    assert [plan.num_prefill_tokens for plan in plans] == [8, 0, 0, 0] * 3
+    assert long.num_computed_tokens == 24
 
 
 def test_no_more_than_max_num_seqs_run() -> None:
@@ -150,8 +163,7 @@ def test_admission_waits_for_room_and_is_not_overtaken() -> None:
     bench = Bench(num_blocks=8)
     first = bench.add("first", 20)
     bench.step()
-    bench.now_s += 100.0
-    bench.scheduler._waiting.add(Sequence(make_request("big", 16), arrival_s=0.0))
+    bench.add("big", 16, priority=-1)
     bench.add("small", 2)
     bench.step()
     assert bench.scheduler.num_waiting == 2, "small would fit, but must not starve big"
@@ -184,19 +196,19 @@ def test_what_the_prefix_cache_holds_is_no_work() -> None:
     assert [name for name, _, _ in shape(bench.step())] == ["late", "old"]
 
 
-def test_age_weighs_as_the_engine_is_fast() -> None:
-    """A second of a slow engine is few tokens: there a new short prompt still goes first."""
-    order = {}
-    for seconds_per_token in (0.01, 0.00001):
-        bench = Bench(max_num_batched_tokens=8, prefill_step_time_target_s=60.0)
-        bench.add("warm", 8)
-        bench.step(8 * seconds_per_token)
-        bench.scheduler.finish(bench.scheduler.sequences()[0])
-        bench.add("old", 40)
-        bench.now_s += 1.0
-        bench.add("new", 8)
-        order[seconds_per_token] = shape(bench.step())[0][0]
-    assert order == {0.01: "new", 0.00001: "old"}
+def test_what_is_done_meanwhile_is_age() -> None:
+    """A long prompt is overtaken by as much work as it has itself, not by ever more."""
+    bench = Bench(max_num_batched_tokens=40, max_num_seqs=1, num_blocks=512)
+    running = bench.add("running", 40)
+    bench.step()
+    long = bench.add("long", 100)
+    overtaken = 0
+    while long.status is SequenceStatus.WAITING:
+        bench.add(f"short{overtaken}", 40)
+        bench.scheduler.finish(running)
+        (running,) = [item.sequence for item in bench.step().scheduled]
+        overtaken += 1
+    assert 3 <= overtaken <= 2 + (100 - 40) / (AGEING_SHARE * 40 / 2)
 
 
 def test_preemption_takes_the_least_work_and_never_the_eldest() -> None:
@@ -289,3 +301,33 @@ def test_a_long_prompt_does_not_hold_up_a_running_one() -> None:
         num_steps += 1
         assert run.num_output_tokens == before + 1
     assert 16 <= num_steps <= 20
+
+
+def test_drafts_leave_room_for_a_chunk() -> None:
+    """They would fill the token budget of every step, and prompts would wait for ever."""
+
+    class Eager(RandomDrafter):
+        def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+            return (1,) * limit
+
+    bench = Bench(
+        max_num_batched_tokens=32,
+        min_chunk_tokens=8,
+        num_blocks=512,
+        drafter=Eager(Random(0)),
+    )
+    bench.add("stream", 4)
+    bench.step()
+    assert bench.step().num_decode_tokens == 1 + 6, "as far as max_tokens goes"
+    for sequence in bench.scheduler.sequences():
+        bench.scheduler.finish(sequence)
+    endless = Sequence(make_request("endless", 4, max_tokens=None), arrival_s=0.0)
+    bench.scheduler.add(endless)
+    bench.step()
+    assert bench.step().num_decode_tokens == 32, "nobody else wants anything"
+    bench.add("prompt", 20)
+    assert [shape(bench.step())[1:] for _ in range(3)] == [
+        [("prompt", 8, False)],
+        [("prompt", 8, False)],
+        [("prompt", 4, True)],
+    ]
