@@ -60,8 +60,15 @@ def assemble_scripted(config: EngineConfig, script: Script) -> Assembly:
     )
 
 
-def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> Assembly:
-    """An engine around the model that `config` names. Imports torch. Raises ModelLoadError."""
+def assemble_model(
+    config: EngineConfig,
+    on_progress: LoadProgress | None,
+    *,
+    wrap_runner: Callable[[ModelRunner], ModelRunner] | None = None,
+) -> Assembly:
+    """An engine around the model that `config` names. Imports torch. Raises ModelLoadError.
+
+    `wrap_runner` gets the runner that was chosen and returns the one to use: for measurements."""
     # A step is some hundred small parallel regions. Where other programs share the cores, threads
     # that spin long at each region's end keep those from running that they wait for: measured, a
     # step took twenty times as long, while a short spin costs an idle machine a tenth. GNU OpenMP
@@ -72,8 +79,8 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
 
     from engine.execution.model_runner import TorchModelRunner
     from engine.execution.native_runner import NativeModelRunner
+    from engine.execution.native_step import NativeDecoderStep, native_decoder
     from engine.execution.sampler import Sampler
-    from engine.kernels.native.decoder_step import NativeDecoderStep, can_run
     from engine.kv.kv_cache import KVCache
     from engine.models.registry import load_model
 
@@ -83,8 +90,8 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
     model, device = loaded.config, loaded.model.device
     max_model_len = model.max_model_len(config.max_model_len)
     packing = loaded.packing
-    is_native = packing is not None and can_run(loaded.model)
-    cache_dtype = torch.float16 if is_native else loaded.model.dtype
+    decoder = native_decoder(loaded.model, packing)
+    cache_dtype = loaded.model.dtype if decoder is None else torch.float16
     num_blocks = _num_blocks(
         config,
         max_model_len,
@@ -106,15 +113,15 @@ def assemble_model(config: EngineConfig, on_progress: LoadProgress | None) -> As
         device=device,
     )
     runner: ModelRunner
-    if packing is not None and can_run(loaded.model):
-        step = NativeDecoderStep(loaded.model, packing.engine, cache)
+    if packing is not None and decoder is not None:
+        step = NativeDecoderStep(decoder, packing.engine, cache)
         runner = NativeModelRunner(step, cache, Sampler(loaded.tokenizer.eos_token_ids))
     else:
         native = _native_engine(cache, packing)
         runner = TorchModelRunner(loaded.model, cache, loaded.tokenizer.eos_token_ids, native)
     return _assemble(
         config,
-        runner,
+        runner if wrap_runner is None else wrap_runner(runner),
         loaded.tokenizer,
         max_model_len=max_model_len,
         num_blocks=num_blocks,
@@ -134,12 +141,12 @@ def _native_engine(cache: KVCache, packing: Packing | None) -> NativeEngine | No
     from engine.kernels.native.attention import can_attend
     from engine.kernels.native.library import NativeEngine, load_library
 
-    if not can_attend(cache):
+    library = load_library()
+    if library is None or not can_attend(library, cache):
         return None
     if packing is not None:
         return packing.engine
-    library = load_library()
-    return None if library is None else NativeEngine(library, torch.get_num_threads())
+    return NativeEngine(library, torch.get_num_threads())
 
 
 def _drafter(config: EngineConfig) -> Drafter | None:

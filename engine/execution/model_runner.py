@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from engine.execution.batch import build_batch, build_layout
+from engine.execution.batch import build_batch
 from engine.execution.flat_step import FlatStep, flatten
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
 from engine.kernels.attention import Attention, create_attention
+from engine.kernels.layout import build_layout
 from engine.kernels.native.attention import NativeAttention
 from engine.kernels.native.library import NativeEngine
 from engine.kv.kv_cache import KVCache
@@ -18,7 +19,8 @@ from engine.types import RequestId
 
 
 class TorchModelRunner:
-    """Implements `ModelRunner`. Owned by the engine thread."""
+    """Implements `ModelRunner`. Owned by the engine thread. What reads the logits is `sampler`;
+    another one may be put in its place before the first step."""
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class TorchModelRunner:
         """With `native`, attention is that of the native kernels: `can_attend(cache)` holds."""
         self._model = model
         self._cache = cache
-        self._sampler = Sampler(eos_token_ids)
+        self.sampler = Sampler(eos_token_ids)
         self._native = native
 
     @torch.inference_mode()
@@ -43,7 +45,7 @@ class TorchModelRunner:
         if not step.sampling:
             return StepResult([])
         logits = self._model.compute_logits(hidden[batch.sample_rows])
-        return StepResult(self._sampler.sample(logits, step.sampling))
+        return StepResult(self.sampler.sample(logits, step.sampling))
 
     def _attention(self, step: FlatStep) -> Attention:
         if self._native is not None:
@@ -53,4 +55,4 @@ class TorchModelRunner:
 
     def forget(self, request_id: RequestId) -> None:
         """Drops what the sampler keeps for the request."""
-        self._sampler.forget(request_id)
+        self.sampler.forget(request_id)

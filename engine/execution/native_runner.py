@@ -5,21 +5,22 @@ from __future__ import annotations
 import torch
 
 from engine.execution.flat_step import flatten
+from engine.execution.native_step import NativeDecoderStep
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
-from engine.kernels.native.decoder_step import NativeDecoderStep
 from engine.kv.kv_cache import KVCache
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import RequestId
 
 
 class NativeModelRunner:
-    """Implements `ModelRunner`. Owned by the engine thread."""
+    """Implements `ModelRunner`. Owned by the engine thread. What reads the logits is `sampler`;
+    another one may be put in its place before the first step."""
 
     def __init__(self, step: NativeDecoderStep, cache: KVCache, sampler: Sampler) -> None:
         self._step = step
         self._cache = cache
-        self._sampler = sampler
+        self.sampler = sampler
 
     @torch.inference_mode()
     def execute(self, plan: SchedulerOutput) -> StepResult:
@@ -28,8 +29,8 @@ class NativeModelRunner:
         self._cache.copy_blocks(plan.copies)
         step = flatten(plan, self._cache.block_size)
         logits = self._step.run(step)
-        return StepResult(self._sampler.sample(logits, step.sampling) if step.sampling else [])
+        return StepResult(self.sampler.sample(logits, step.sampling) if step.sampling else [])
 
     def forget(self, request_id: RequestId) -> None:
         """Drops what the sampler keeps for the request."""
-        self._sampler.forget(request_id)
+        self.sampler.forget(request_id)

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.kernels.native.attention import MAX_HEAD_DIM
 from engine.kernels.native.library import NativeEngine, pointer
 from engine.kernels.native.structs import Cache, Layer, Model, batch_struct
-from engine.models.generic import GenericModel
+from engine.models.decoder import Decoder
 from engine.models.packed import PackedEmbedding, PackedLinear
 
 if TYPE_CHECKING:
     from engine.execution.flat_step import FlatStep
     from engine.kv.kv_cache import KVCache
-    from engine.models.decoder import Decoder
+    from engine.models.causal_model import CausalModel
+    from engine.models.packing import Packing
 
 
-def can_run(decoder: Decoder | GenericModel) -> TypeGuard[Decoder]:
-    """Whether the native step has all that `decoder` is made of."""
-    if not decoder.is_plain or isinstance(decoder, GenericModel):
-        return False
-    projections: list[object] = [decoder.head]
-    for layer in decoder.layers:
+def native_decoder(model: CausalModel, packing: Packing | None) -> Decoder | None:
+    """`model`, if the native step has all that it is made of."""
+    if packing is None or not isinstance(model, Decoder) or not model.is_plain:
+        return None
+    projections: list[object] = [model.head]
+    for layer in model.layers:
         projections += [layer.qkv, layer.output, layer.gate_up, layer.down]
-    return (
-        isinstance(decoder.embedding, PackedEmbedding)
-        and all(isinstance(projection, PackedLinear) for projection in projections)
-        and decoder.config.head_dim % 8 == 0
-        and decoder.config.head_dim <= MAX_HEAD_DIM
+    is_packed = isinstance(model.embedding, PackedEmbedding) and all(
+        isinstance(projection, PackedLinear) for projection in projections
     )
+    can_attend = packing.engine.library.lectern_can_attend(model.config.head_dim)
+    return model if is_packed and can_attend else None
 
 
 class NativeDecoderStep:
     """Owned by the engine thread."""
 
     def __init__(self, decoder: Decoder, engine: NativeEngine, cache: KVCache) -> None:
-        """`can_run(decoder)` holds; `cache` is float16 or float32."""
+        """`decoder` is a `native_decoder`; `cache` is float16 or float32."""
         self._engine = engine
         self._cache = cache
         self._vocab_size = decoder.config.vocab_size
@@ -47,6 +48,7 @@ class NativeDecoderStep:
         self._kept: list[object] = [decoder]  # what the structures point to
         self._model = self._model_struct(decoder)
         keys, values = cache.layer(0)
+        self._num_positions, self._num_slots = decoder.rotary.num_positions, len(keys)
         self._cache_struct = Cache(
             pointer(keys),
             pointer(values),
@@ -57,7 +59,11 @@ class NativeDecoderStep:
 
     def run(self, step: FlatStep) -> Tensor:
         """Computes the step into the cache; logits [N, vocab] float32 of its sample rows, which
-        stay until the next call."""
+        stay until the next call. Raises IndexError for a token, a position or a slot that is not
+        there, and NativeError."""
+        _check_range("token id", step.token_ids, self._vocab_size)
+        _check_range("position", step.positions, self._num_positions)
+        _check_range("slot", step.slots, self._num_slots)
         num_samples = len(step.sample_rows)
         if num_samples > len(self._logits):
             # Kept: fresh memory for each step would be mapped page by page.
@@ -109,3 +115,9 @@ class NativeDecoderStep:
 def _packed(projection: object) -> Any:
     assert isinstance(projection, PackedLinear)
     return projection.struct
+
+
+def _check_range(name: str, values: NDArray[np.int64], end: int) -> None:
+    """The library reads memory by these numbers."""
+    if values.min() < 0 or values.max() >= end:
+        raise IndexError(f"a {name} is outside 0 to {end - 1}")

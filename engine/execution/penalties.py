@@ -29,7 +29,9 @@ class _Request:
 
     __slots__ = ("bias_ids", "biases", "blocked_ids", "history")
 
-    def __init__(self, sequence: EngineSequence, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, sequence: EngineSequence, eos_token_ids: frozenset[int], vocab_size: int
+    ) -> None:
         params = sequence.request.params
         num_prompt_tokens = len(sequence.request.prompt_token_ids)
         self.history = TokenHistory(num_prompt_tokens) if params.has_penalties else None
@@ -37,7 +39,9 @@ class _Request:
         self.biases: _Floats = np.array([one[1] for one in params.logit_bias], dtype=np.float32)
         ends = frozenset(params.stop_token_ids)
         ends = ends if params.ignore_eos else ends | eos_token_ids
-        self.blocked_ids: _Ints = np.array(sorted(ends), dtype=np.int64)
+        # A model's files may name ids beyond its logits: such a place is in another request's row.
+        known = sorted(token_id for token_id in ends if 0 <= token_id < vocab_size)
+        self.blocked_ids: _Ints = np.array(known, dtype=np.int64)
 
 
 class _Places:
@@ -114,7 +118,7 @@ class LogitAdjuster:
         params = sequence.request.params
         wants = self._requests.get(sequence.request_id)
         if wants is None:
-            wants = _Request(sequence, self._eos_token_ids)
+            wants = _Request(sequence, self._eos_token_ids, vocab_size)
             self._requests[sequence.request_id] = wants
         num_rows = 1 + len(item.draft_token_ids)
         rows = start + vocab_size * np.arange(num_rows, dtype=np.int64)

@@ -37,6 +37,9 @@ class RandomWeights(PlainWeights):
         values = torch.empty(shape, dtype=self._dtype, device=self._device)
         return values.normal_(0.0, _SCALE, generator=generator)
 
+    def claim(self, name: str, shape: tuple[int, ...]) -> None:
+        """Nothing to do: every tensor is there."""
+
     def skip(self, name: str) -> None:
         """Nothing to do: what is not asked for is not made."""
 

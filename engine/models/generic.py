@@ -111,8 +111,10 @@ class GenericModel:
         scale or cap it has."""
         self._given = hidden[None]
         ids = torch.zeros((1, hidden.shape[0]), dtype=torch.int64, device=hidden.device)
-        logits: Tensor = self._model(input_ids=ids, use_cache=False).logits[0]
-        self._given = None
+        try:
+            logits: Tensor = self._model(input_ids=ids, use_cache=False).logits[0]
+        finally:
+            self._given = None
         return logits.float()
 
 

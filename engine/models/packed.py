@@ -7,22 +7,20 @@ depends on no other row."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from engine.kernels.native.library import NativeEngine, pointer
+from engine.kernels.native.library import NativeEngine, check, pointer
+from engine.kernels.native.structs import GROUP_COLUMNS, TILE_ROWS
 from engine.kernels.native.structs import Linear as LinearStruct
 from engine.kernels.native.structs import Segment as SegmentStruct
 from engine.models.blocks import BlockSource
 from engine.models.linear import Embedding, Projection
-from engine.models.weights import TensorSource, WeightReader
-
-TILE_ROWS = 16
-GROUP_COLUMNS = 32
+from engine.models.weights import PlainWeights
 
 
 class PackedKind(IntEnum):
@@ -80,6 +78,8 @@ class PackedLinear:
 
     def unpack(self, rows: Tensor) -> Tensor:
         """Rows `rows` (int64 [N]) as float32 [N, columns]."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
+            raise IndexError(f"a row is outside 0 to {self.rows - 1}")
         rows = rows.contiguous()
         out = torch.empty(rows.shape[0], self.columns)
         self._engine.library.lectern_unpack_rows(
@@ -106,36 +106,49 @@ class PackedEmbedding:
         return self.table
 
 
-class PackedWeightReader(WeightReader):
-    """Implements `Weights` with packed projections. Everything else is float32. Used by one
-    thread.
+class PackedWeights:
+    """Implements `Weights` with packed projections; everything else is as `weights` gives it.
+    Used by one thread.
 
-    `kind` None keeps a file's own codes where they have a packed form and rounds the rest to 8
+    `kind` None keeps the codes of `blocks` where they have a packed form and rounds the rest to 8
     bits; else everything is rounded to `kind`."""
 
     def __init__(
         self,
-        source: TensorSource,
+        weights: PlainWeights,
         engine: NativeEngine,
         kind: PackedKind | None,
-        *,
-        on_fraction: Callable[[float], None] | None = None,
+        blocks: BlockSource | None = None,
     ) -> None:
-        super().__init__(
-            source,
-            dtype=torch.float32,
-            device=torch.device("cpu"),
-            on_fraction=on_fraction,
-        )
+        """`weights` are float32 on the CPU; `blocks` are the same weights as their file has
+        them."""
+        self._weights = weights
         self._engine = engine
         self._kind = kind
+        self._blocks = blocks
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """See `Weights.take`."""
+        return self._weights.take(name, shape)
+
+    def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
+        """See `Weights.take_merged`."""
+        return self._weights.take_merged(parts)
+
+    def skip(self, name: str) -> None:
+        """See `Weights.skip`."""
+        self._weights.skip(name)
+
+    def finish(self) -> None:
+        """See `Weights.finish`."""
+        self._weights.finish()
 
     def linear(
         self, parts: Sequence[tuple[str, int]], columns: int, *, bias: bool = False
     ) -> Projection:
         """See `Weights.linear`."""
         if columns % GROUP_COLUMNS:
-            return super().linear(parts, columns, bias=bias)
+            return self._weights.linear(parts, columns, bias=bias)
         biases = None
         if bias:
             biases = self.take_merged([(f"{name}.bias", (rows,)) for name, rows in parts])
@@ -149,28 +162,28 @@ class PackedWeightReader(WeightReader):
     def embedding(self, name: str, shape: tuple[int, int]) -> Embedding:
         """See `Weights.embedding`."""
         if shape[1] % GROUP_COLUMNS:
-            return super().embedding(name, shape)
+            return self._weights.embedding(name, shape)
         return PackedEmbedding(PackedLinear(self._engine, [self._pack(f"{name}.weight", shape)]))
 
     def _pack(self, name: str, shape: tuple[int, int]) -> PackedSegment:
-        if self._kind is not None or not isinstance(self._source, BlockSource):
-            return self._round(self.take(name, shape))
-        self.claim(name, shape)
-        blocks = self._source.blocks(name)
+        self._weights.claim(name, shape)
         library = self._engine.library
-        kind = library.lectern_kind_of_source(blocks.kind)
-        if kind < 0:
-            return self._round(self._source.tensor(name).float())
+        found = None
+        if self._kind is None and self._blocks is not None:
+            found = self._blocks.blocks(name)
+        kind = -1 if found is None else library.lectern_kind_of_source(found.kind)
+        if found is None or kind < 0:
+            return self._round(self.take(name, shape))
         data = self._empty(kind, *shape)
-        library.lectern_pack_blocks(
-            blocks.kind,
-            pointer(blocks.data),
+        status = library.lectern_pack_blocks(
+            found.kind,
+            pointer(found.data),
             *shape,
-            None if blocks.row_map is None else pointer(blocks.row_map),
+            None if found.row_map is None else pointer(found.row_map),
             pointer(data),
             self._engine.num_threads,
         )
-        self.tell()
+        check(status)
         return PackedSegment(PackedKind(kind), *shape, data)
 
     def _round(self, values: Tensor) -> PackedSegment:
@@ -178,9 +191,10 @@ class PackedWeightReader(WeightReader):
         rows, columns = values.shape
         values = values.contiguous()
         data = self._empty(kind, rows, columns)
-        self._engine.library.lectern_pack_floats(
+        status = self._engine.library.lectern_pack_floats(
             kind, pointer(values), rows, columns, pointer(data), self._engine.num_threads
         )
+        check(status)
         return PackedSegment(kind, rows, columns, data)
 
     def _empty(self, kind: int, rows: int, columns: int) -> Tensor:

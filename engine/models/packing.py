@@ -10,8 +10,10 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ModelLoadError
 from engine.kernels.native.library import NativeEngine, load_library
+from engine.models.blocks import BlockSource
 from engine.models.gguf_file import GGUFFile
-from engine.models.packed import PackedKind
+from engine.models.packed import PackedKind, PackedWeights
+from engine.models.weights import PlainWeights
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,10 @@ class Packing:
 
     engine: NativeEngine
     kind: PackedKind | None
+
+    def wrap(self, weights: PlainWeights, blocks: BlockSource | None = None) -> PackedWeights:
+        """`weights` (float32, CPU) with packed projections; `blocks`: as their file has them."""
+        return PackedWeights(weights, self.engine, self.kind, blocks)
 
 
 def choose_packing(config: EngineConfig, device: torch.device, *, is_gguf: bool) -> Packing | None:
@@ -48,7 +54,7 @@ def choose_packing(config: EngineConfig, device: torch.device, *, is_gguf: bool)
 
 
 def _is_fit(config: EngineConfig, is_gguf: bool) -> bool:
-    if not is_gguf or config.dtype != "auto":
+    if not is_gguf or config.dtype != "auto" or config.load_format == "dummy":
         return False
     library = load_library()
     if library is None:

@@ -9,6 +9,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import ModelLoadError
+from engine.models.blocks import BlockSource
 from engine.models.config import ModelConfig, read_architecture, read_json, read_model_folder
 from engine.models.decoder import Decoder
 from engine.models.decoder_builder import build_decoder
@@ -16,7 +17,6 @@ from engine.models.families import is_known
 from engine.models.generic import GenericConfig, GenericModel, load_generic
 from engine.models.linear import can_multiply_bfloat16_fast
 from engine.models.model_files import open_folder
-from engine.models.packed import PackedWeightReader
 from engine.models.packing import Packing, choose_packing
 from engine.models.sampling_defaults import read_folder_defaults
 from engine.models.weights import WeightReader
@@ -51,11 +51,11 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
     Raises ModelLoadError, naming the file, tensor or field."""
     report = on_progress or _say_nothing
     device = choose_device(config.device)
-    if config.load_format == "dummy":
-        return _load_dummy(config, device)
     if not config.model.exists():
         raise ModelLoadError(f"There is no model at {config.model}.")
     packing = choose_packing(config, device, is_gguf=_is_gguf(config))
+    if config.load_format == "dummy":
+        return _load_dummy(config, device, packing)
     dtype = torch.float32
     if _is_gguf(config):
         from engine.models.gguf_conversion import open_gguf, open_gguf_directly
@@ -73,20 +73,19 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
         return _load_generic(config, device, report)
     else:
         files = open_folder(config.model)
-        dtype = choose_dtype(config.dtype, device, files.config.dtype)
+        if packing is None:
+            dtype = choose_dtype(config.dtype, device, files.config.dtype)
     sentence = f"Loading {config.model.name}"
     report(sentence, 0.0)
 
     def tell(fraction: float) -> None:
         report(sentence, fraction)
 
-    reader = (
-        WeightReader(files.tensors, dtype=dtype, device=device, on_fraction=tell)
-        if packing is None
-        else PackedWeightReader(files.tensors, packing.engine, packing.kind, on_fraction=tell)
-    )
+    reader = WeightReader(files.tensors, dtype=dtype, device=device, on_fraction=tell)
+    blocks = files.tensors if isinstance(files.tensors, BlockSource) else None
+    weights = reader if packing is None else packing.wrap(reader, blocks)
     model = build_decoder(
-        files.config, reader, max_model_len=files.config.max_model_len(config.max_model_len)
+        files.config, weights, max_model_len=files.config.max_model_len(config.max_model_len)
     )
     return LoadedModel(files.config, model, files.tokenizer, packing, files.sampling_defaults)
 
@@ -131,14 +130,18 @@ def _is_gguf(config: EngineConfig) -> bool:
     return config.load_format == "gguf"
 
 
-def _load_dummy(config: EngineConfig, device: torch.device) -> LoadedModel:
+def _load_dummy(config: EngineConfig, device: torch.device, packing: Packing | None) -> LoadedModel:
     from engine.models.dummy import RandomWeights, byte_level_tokenizer
 
     model_config = read_model_folder(config.model)
-    dtype = choose_dtype(config.dtype, device, model_config.dtype)
+    if packing is None:
+        dtype = choose_dtype(config.dtype, device, model_config.dtype)
+    else:
+        dtype = torch.float32
+    random = RandomWeights(dtype=dtype, device=device)
     model = build_decoder(
         model_config,
-        RandomWeights(dtype=dtype, device=device),
+        random if packing is None else packing.wrap(random),
         max_model_len=model_config.max_model_len(config.max_model_len),
     )
     has_tokenizer = (config.model / "tokenizer.json").exists()
@@ -147,7 +150,7 @@ def _load_dummy(config: EngineConfig, device: torch.device) -> LoadedModel:
         if has_tokenizer
         else byte_level_tokenizer()
     )
-    return LoadedModel(model_config, model, tokenizer)
+    return LoadedModel(model_config, model, tokenizer, packing)
 
 
 def _say_nothing(_sentence: str, _fraction: float | None) -> None:

@@ -71,6 +71,18 @@ class PlainWeights(ABC):
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """See `Weights.take`."""
 
+    @abstractmethod
+    def claim(self, name: str, shape: tuple[int, ...]) -> None:
+        """Checks that the tensor is there and of this shape, and counts it as taken."""
+
+    @abstractmethod
+    def skip(self, name: str) -> None:
+        """See `Weights.skip`."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """See `Weights.finish`."""
+
     def take_merged(self, parts: Sequence[tuple[str, tuple[int, ...]]]) -> Tensor:
         """The parts one above the other, as one tensor."""
         return merge_rows([self.take(name, shape) for name, shape in parts])
@@ -112,9 +124,7 @@ class WeightReader(PlainWeights):
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor `name` in the run's dtype, on its device."""
         self.claim(name, shape)
-        tensor = self._source.tensor(name).to(self._device, self._dtype)
-        self.tell()
-        return tensor
+        return self._source.tensor(name).to(self._device, self._dtype)
 
     def claim(self, name: str, shape: tuple[int, ...]) -> None:
         """Checks that the tensor is there and of this shape, and counts it as taken."""
@@ -127,9 +137,6 @@ class WeightReader(PlainWeights):
                 f"{list(found)}; config.json asks for {list(shape)}."
             )
         self._taken.add(name)
-
-    def tell(self) -> None:
-        """Says how much was taken."""
         if self._on_fraction is not None:
             self._on_fraction(len(self._taken) / len(self._source.names))
 

@@ -1,5 +1,6 @@
 """An engine on packed weights: greedy and seeded answers are the same, token for token, in any
-company, in any chunks, after preemption, behind a cached prefix and with drafts."""
+company, in any chunks, after preemption and behind a cached prefix. (With drafts: see
+tests/engine/speculation.)"""
 
 from __future__ import annotations
 
@@ -11,13 +12,11 @@ from engine.assembly import assemble_model
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import ModelLoadError
-from engine.kernels.native.library import load_library
 from engine.models.registry import load_model
 from engine.types import GenerationRequest, RequestId, SamplingParams
 from tests.support.engines import Collected, run_to_end
+from tests.support.native import require_library
 from tests.support.tiny_models import build_tiny_model
-
-pytestmark = pytest.mark.skipif(load_library() is None, reason="no native kernels")
 
 NUM_TOKENS = 40
 PREFIX = tuple((i * 31 + 7) % 300 + 4 for i in range(40))
@@ -32,12 +31,11 @@ PROMPTS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_library()
     return build_tiny_model(tmp_path_factory.mktemp("packed"), "qwen2")
 
 
-def make_engine(
-    folder: Path, *, blocks: int = 200, budget: int = 512, drafts: bool = False
-) -> EngineCore:
+def make_engine(folder: Path, *, blocks: int = 200, budget: int = 512) -> EngineCore:
     config = EngineConfig(
         model=folder,
         weights="q8",
@@ -46,7 +44,7 @@ def make_engine(
         kv_cache_tokens=blocks * 8,
         max_num_seqs=8,
         max_num_batched_tokens=budget,
-        speculation="auto" if drafts else "off",
+        speculation="off",
     )
     return assemble_model(config, None).core
 
@@ -80,12 +78,11 @@ def run(core: EngineCore, *, seeded: bool) -> dict[str, Collected]:
 
 
 @pytest.mark.parametrize("budget", [512, 9])
-@pytest.mark.parametrize("drafts", [False, True])
 def test_together_in_any_chunks(
-    folder: Path, alone: tuple[bool, dict[str, list[int]]], budget: int, drafts: bool
+    folder: Path, alone: tuple[bool, dict[str, list[int]]], budget: int
 ) -> None:
     seeded, expected = alone
-    core = make_engine(folder, budget=budget, drafts=drafts)
+    core = make_engine(folder, budget=budget)
     got = run(core, seeded=seeded)
     assert {name: got[name].token_ids for name in PROMPTS} == expected
 

@@ -12,7 +12,6 @@ namespace lectern {
 namespace {
 
 constexpr int kKeys = 32;  // a tile of keys and values in float32 stays in the first-level cache
-constexpr int kMaxHeadDim = 256;
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 template <class Element>

@@ -24,6 +24,10 @@ struct Span {
   const int32_t* blocks;
 };
 
+constexpr int64_t kMaxHeadDim = 256;
+
+constexpr bool can_attend(int64_t head_dim) { return head_dim % 8 == 0 && head_dim <= kMaxHeadDim; }
+
 // Keys are taken in segments, which give partial results that are then merged in order. Segments
 // begin at fixed places of the context, so that a row's sums do not depend on what is computed
 // with it, and those of one row can be computed by several threads.

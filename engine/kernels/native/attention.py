@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from engine.kernels.attention import AttentionLayout
 from engine.kernels.fused import FusedAttention
+from engine.kernels.layout import build_layout
 from engine.kernels.native.library import NativeEngine, pointer
 from engine.kernels.native.structs import CacheView, batch_struct
 
@@ -16,18 +18,14 @@ if TYPE_CHECKING:
     from engine.execution.flat_step import FlatStep
     from engine.kv.kv_cache import KVCache
 
-MAX_HEAD_DIM = 256
 
-
-def can_attend(cache: KVCache) -> bool:
-    """Whether the native kernels read such a cache."""
+def can_attend(library: ctypes.CDLL, cache: KVCache) -> bool:
+    """Whether the native kernels read such a cache for a model on torch."""
     keys, _ = cache.layer(0)
-    head_dim = keys.shape[-1]
     return (
         keys.device.type == "cpu"
         and keys.dtype == torch.float32
-        and head_dim % 8 == 0
-        and head_dim <= MAX_HEAD_DIM
+        and bool(library.lectern_can_attend(keys.shape[-1]))
     )
 
 
@@ -73,8 +71,6 @@ class NativeAttention:
 
     def _on_torch(self) -> FusedAttention:
         if self._fused is None:
-            from engine.execution.batch import build_layout
-
             block_size = self._cache.block_size
             layout: AttentionLayout = build_layout(self._step, block_size, torch.device("cpu"))
             self._fused = FusedAttention(self._cache, layout)

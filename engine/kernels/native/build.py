@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE_DIR = Path(__file__).parent
@@ -44,9 +45,15 @@ def find_compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
+def compile_library(compiler: str, target: Path, flags: Sequence[str] = FLAGS) -> None:
+    """Compiles the sources to `target`. Raises CalledProcessError, with the compiler's words on
+    stderr."""
+    sources = [str(path) for path in sorted(SOURCE_DIR.glob("*.cpp"))]
+    subprocess.run([compiler, *flags, *sources, "-o", str(target)], check=True)
+
+
 def build(compiler: str) -> Path:
-    """Compiles the library unless it is there. Raises CalledProcessError, with the compiler's
-    words on stderr."""
+    """Compiles the library for this processor unless it is there. Raises CalledProcessError."""
     target = library_path()
     if target.exists():
         return target
@@ -54,8 +61,7 @@ def build(compiler: str) -> Path:
     with tempfile.NamedTemporaryFile(dir=BUILT_DIR, suffix=".so", delete=False) as made:
         made_path = Path(made.name)
     try:
-        sources = [str(path) for path in sorted(SOURCE_DIR.glob("*.cpp"))]
-        subprocess.run([compiler, *FLAGS, *sources, "-o", str(made_path)], check=True)
+        compile_library(compiler, made_path)
         made_path.chmod(0o644)
         made_path.replace(target)
     finally:

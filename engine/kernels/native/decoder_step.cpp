@@ -120,11 +120,15 @@ void Engine::plan_attention(const Batch& batch, int64_t num_heads, int64_t num_k
   }
   grow(partials_, num_partials);
   grow(attended_, batch.num_tokens * num_heads * head_dim);
+  for (Scratch& scratch : scratch_) {
+    grow(scratch.total, kUnitRows * group * size);
+    grow(scratch.later, kUnitRows * group * size);
+  }
 }
 
 void Engine::run_unit(const CacheView& cache, const Batch& batch, const Unit& unit,
                       int64_t num_heads, const float* q, int64_t q_stride, float scale,
-                      int64_t window) {
+                      int64_t window, Scratch& scratch) {
   const Span span = span_of(batch, unit.span);
   const int64_t group = num_heads / cache.num_kv_heads;
   if (unit.partials >= 0) {
@@ -132,11 +136,9 @@ void Engine::run_unit(const CacheView& cache, const Batch& batch, const Unit& un
                    unit.row_end, scale, window, partials_.data() + unit.partials);
     return;
   }
-  static thread_local std::vector<float> total, later;
+  std::vector<float>&total = scratch.total, &later = scratch.later;
   const int64_t head_dim = cache.head_dim, size = partial_size(head_dim);
   const int64_t count = (unit.row_end - unit.row_begin) * group;
-  grow(total, count * size);
-  grow(later, count * size);
   const int64_t before = span.context_len - span.num_queries;
   const int64_t segments = (before + unit.row_end + kSegment - 1) / kSegment;
   for (int64_t segment = 0; segment < segments; ++segment) {
@@ -182,33 +184,37 @@ void Engine::reserve(const Model& model, const Batch& batch) {
   grow(codes_, tokens * widest);
   grow(scales_, tokens * widest / kGroup);
   grow(sums_, tokens * widest / kGroup * 2);
+  for (Scratch& scratch : scratch_)
+    grow(scratch.row, std::max(model.hidden_size, kActivationChunk));
   plan_attention(batch, model.num_heads, model.num_kv_heads, model.head_dim);
+}
+
+void Engine::reset_queues(int64_t count) {
+  if (static_cast<int64_t>(queues_.size()) < count) queues_ = std::vector<WorkQueue>(count);
+  for (auto& queue : queues_) queue.reset();
 }
 
 void Engine::step(const Model& model, const Cache& cache, const Batch& batch, float* logits) {
   reserve(model, batch);
-  const int64_t operations = (model.num_layers + 1) * kOperationsPerLayer;
-  if (static_cast<int64_t>(queues_.size()) < operations)
-    queues_ = std::vector<WorkQueue>(operations);
-  for (auto& queue : queues_) queue.reset();
-  pool_.run([&] {
+  reset_queues((model.num_layers + 1) * kOperationsPerLayer);
+  pool_.run([&](int thread) {
     operation_ = 0;
-    run(model, cache, batch, logits);
+    run(model, cache, batch, logits, scratch_[thread]);
   });
 }
 
-void Engine::run(const Model& model, const Cache& cache, const Batch& batch, float* logits) {
+void Engine::run(const Model& model, const Cache& cache, const Batch& batch, float* logits,
+                 Scratch& scratch) {
   const int64_t hidden = model.hidden_size, inner = model.intermediate_size;
   const int64_t head_dim = model.head_dim, half_rotary = model.rotary_dim / 2;
   const int64_t q_size = model.num_heads * head_dim, kv_size = model.num_kv_heads * head_dim;
   const int64_t qkv_size = q_size + 2 * kv_size;
   const int64_t num_rotated = model.num_heads + model.num_kv_heads;
-  static thread_local std::vector<float> scratch;
-  grow(scratch, std::max(hidden, kActivationChunk));
+  float* const own_row = scratch.row.data();
 
   const auto normalize_row = [&](const float* residual, const float* weight, int64_t row) {
-    normalize(residual + row * hidden, weight, hidden, model.norm_eps, scratch.data());
-    quantize_row(scratch.data(), quantized(hidden), row);
+    normalize(residual + row * hidden, weight, hidden, model.norm_eps, own_row);
+    quantize_row(own_row, quantized(hidden), row);
   };
 
   each_row(batch.num_tokens, [&](int64_t row) {
@@ -237,7 +243,7 @@ void Engine::run(const Model& model, const Cache& cache, const Batch& batch, flo
 
     each(static_cast<int64_t>(units_.size()), 1, [&](int64_t unit, int64_t) {
       run_unit(view, batch, units_[unit], model.num_heads, qkv_.data(), qkv_size,
-               model.attention_scale, layer.window);
+               model.attention_scale, layer.window, scratch);
     });
     // From the last layer's attention on, only rows that sample are computed.
     const int64_t rows = is_last ? batch.num_samples : batch.num_tokens;
@@ -260,9 +266,9 @@ void Engine::run(const Model& model, const Cache& cache, const Batch& batch, flo
         const int64_t count = std::min(kActivationChunk, inner - first);
         const float* gate = gate_up_.data() + row * 2 * inner + first;
         for (int64_t i = 0; i < count; i += kLanes)
-          store(scratch.data() + i, silu(load(gate + i)) * load(gate + inner + i));
+          store(own_row + i, silu(load(gate + i)) * load(gate + inner + i));
         const int64_t at = row * inner + first;
-        quantize_row(scratch.data(), count, codes_.data() + at, scales_.data() + at / kGroup,
+        quantize_row(own_row, count, codes_.data() + at, scales_.data() + at / kGroup,
                      sums_.data() + at / kGroup * 2);
       }
     });
@@ -278,9 +284,8 @@ void Engine::multiply(const Linear& linear, const float* x, int64_t num_rows, fl
   grow(codes_, num_rows * columns);
   grow(scales_, num_rows * columns / kGroup);
   grow(sums_, num_rows * columns / kGroup * 2);
-  if (queues_.size() < 2) queues_ = std::vector<WorkQueue>(2);
-  for (auto& queue : queues_) queue.reset();
-  pool_.run([&] {
+  reset_queues(2);
+  pool_.run([&](int) {
     operation_ = 0;
     each_row(num_rows,
              [&](int64_t row) { quantize_row(x + row * columns, quantized(columns), row); });
@@ -293,15 +298,15 @@ void Engine::attend(const CacheView& cache, const Batch& batch, int64_t num_head
                     int64_t v_stride, float scale, int64_t window, float* out) {
   const int64_t head_dim = cache.head_dim, q_size = num_heads * head_dim;
   plan_attention(batch, num_heads, cache.num_kv_heads, head_dim);
-  if (queues_.size() < 3) queues_ = std::vector<WorkQueue>(3);
-  for (auto& queue : queues_) queue.reset();
-  pool_.run([&] {
+  reset_queues(3);
+  pool_.run([&](int thread) {
     operation_ = 0;
     each_row(batch.num_tokens, [&](int64_t row) {
       write_cache(cache, batch.slots[row], k + row * k_stride, v + row * v_stride);
     });
     each(static_cast<int64_t>(units_.size()), 1, [&](int64_t unit, int64_t) {
-      run_unit(cache, batch, units_[unit], num_heads, q, q_stride, scale, window);
+      run_unit(cache, batch, units_[unit], num_heads, q, q_stride, scale, window,
+               scratch_[thread]);
     });
     each_row(batch.num_tokens, [&](int64_t row) {
       std::copy_n(attended_row(row, num_heads, cache.num_kv_heads, head_dim), q_size,

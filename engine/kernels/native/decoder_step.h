@@ -1,7 +1,7 @@
 // One forward step of a decoder of the Llama form: a flat batch of tokens of several sequences.
 //
 // All threads walk through the same list of operations, share out each one's work, and meet at a
-// barrier before the next. The structures mirror those in `step.py`.
+// barrier before the next. The structures mirror those in `structs.py`.
 #pragma once
 
 #include <vector>
@@ -52,10 +52,11 @@ struct Batch {
   const int64_t* sample_rows;  // [samples]
 };
 
-// Owns the threads and the memory between operations. Used by one thread at a time.
+// Owns the threads and the memory between operations. Used by one thread at a time. Memory is
+// allocated before the threads begin, so that only the caller can meet a `bad_alloc`.
 class Engine {
  public:
-  explicit Engine(int num_threads) : pool_(num_threads) {}
+  explicit Engine(int num_threads) : pool_(num_threads), scratch_(num_threads) {}
 
   // Computes the batch, writes its keys and values to the cache, and the logits [samples, vocab]
   // behind the sample rows.
@@ -82,6 +83,12 @@ class Engine {
     int64_t head_stride, segment_stride, num_segments, kv_stride;
   };
 
+  // One thread's own memory.
+  struct Scratch {
+    std::vector<float> row;           // the widest row of a step, or a chunk of an activation
+    std::vector<float> total, later;  // partials of a unit of a long span
+  };
+
   template <class Function>
   void each(int64_t total, int64_t grain, const Function& function);
   template <class Function>
@@ -90,10 +97,12 @@ class Engine {
   void plan_attention(const Batch& batch, int64_t num_heads, int64_t num_kv_heads,
                       int64_t head_dim);
   void run_unit(const CacheView& cache, const Batch& batch, const Unit& unit, int64_t num_heads,
-                const float* q, int64_t q_stride, float scale, int64_t window);
+                const float* q, int64_t q_stride, float scale, int64_t window, Scratch& scratch);
   const float* attended_row(int64_t row, int64_t num_heads, int64_t num_kv_heads,
                             int64_t head_dim);
-  void run(const Model& model, const Cache& cache, const Batch& batch, float* logits);
+  void run(const Model& model, const Cache& cache, const Batch& batch, float* logits,
+           Scratch& scratch);
+  void reset_queues(int64_t count);
   void reserve(const Model& model, const Batch& batch);
   Quantized quantized(int64_t columns);
 
@@ -104,6 +113,7 @@ class Engine {
   std::vector<float> scales_, sums_;
   std::vector<Unit> units_;
   std::vector<RowPlan> row_plans_;
+  std::vector<Scratch> scratch_;
   static thread_local int64_t operation_;  // counts alike in all threads
 };
 

@@ -60,15 +60,15 @@ inline Lanes sums_of(const Lanes* v) {
   Lanes half[4], quarter[2];
   for (int i = 0; i < 4; ++i) {
     // lanes 0-3: v[i], lanes 4-7: v[i + 4], each with its halves added
-    half[i] = __builtin_shuffle(v[i], v[i + 4], IntLanes{0, 1, 2, 3, 8, 9, 10, 11}) +
-              __builtin_shuffle(v[i], v[i + 4], IntLanes{4, 5, 6, 7, 12, 13, 14, 15});
+    half[i] = __builtin_shufflevector(v[i], v[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) +
+              __builtin_shufflevector(v[i], v[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
   for (int i = 0; i < 2; ++i) {
-    quarter[i] = __builtin_shuffle(half[i], half[i + 2], IntLanes{0, 1, 8, 9, 4, 5, 12, 13}) +
-                 __builtin_shuffle(half[i], half[i + 2], IntLanes{2, 3, 10, 11, 6, 7, 14, 15});
+    quarter[i] = __builtin_shufflevector(half[i], half[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) +
+                 __builtin_shufflevector(half[i], half[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
   }
-  const Lanes a = __builtin_shuffle(quarter[0], quarter[1], IntLanes{0, 8, 2, 10, 4, 12, 6, 14});
-  const Lanes b = __builtin_shuffle(quarter[0], quarter[1], IntLanes{1, 9, 3, 11, 5, 13, 7, 15});
+  const Lanes a = __builtin_shufflevector(quarter[0], quarter[1], 0, 8, 2, 10, 4, 12, 6, 14);
+  const Lanes b = __builtin_shufflevector(quarter[0], quarter[1], 1, 9, 3, 11, 5, 13, 7, 15);
   return a + b;
 }
 

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <thread>
-#include <vector>
 
 #include "half.h"
+#include "threads.h"
 
 namespace lectern {
 namespace {
@@ -168,12 +167,11 @@ void pack(Kind kind, int64_t rows, int64_t columns, uint8_t* out, int num_thread
           put_group(kind, group, lane, out + (tile * groups + g) * record_bytes(kind));
         }
   };
-  std::vector<std::thread> threads;
+  // Shares of whole tiles; `work` allocates nothing and does not throw.
+  ThreadPool pool(num_threads);
   const int64_t share = (tiles + num_threads - 1) / num_threads;
-  for (int64_t begin = share; begin < tiles; begin += share)
-    threads.emplace_back(work, begin, std::min(tiles, begin + share));
-  work(0, std::min(tiles, share));
-  for (auto& thread : threads) thread.join();
+  WorkQueue queue;
+  pool.run([&](int) { queue.each(tiles, share, work); });
 }
 
 void round_group(Kind kind, const float* values, Group& group) {

@@ -32,6 +32,20 @@ constexpr int record_bytes(Kind kind) {
   return code_bytes(kind) + (has_min(kind) || kind == kQ6 ? 64 : 32);
 }
 
+// The code of one row and column (0 to 31) of a record.
+template <Kind kind>
+inline int code_at(const uint8_t* record, int row, int column) {
+  const int quad = column / 4, byte = row * 4 + column % 4;
+  if constexpr (code_bytes(kind) == 512) {
+    return record[64 * quad + byte];
+  } else {
+    const int both = record[64 * (quad % 4) + byte];
+    int code = quad < 4 ? both & 15 : both >> 4;
+    if constexpr (code_bytes(kind) == 320) code |= ((record[256 + byte] >> quad) & 1) << 4;
+    return code;
+  }
+}
+
 // Rows of one kind. `rows` is a multiple of kTile; those past the weight's end are zero.
 struct Segment {
   const uint8_t* data;

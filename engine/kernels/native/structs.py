@@ -6,10 +6,16 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+if TYPE_CHECKING:
     from engine.execution.flat_step import FlatStep
+
+
+TILE_ROWS = 16
+"""packed.h: rows of a weight that lie together."""
+GROUP_COLUMNS = 32
+"""packed.h: columns that share a scale."""
 
 
 class Segment(Structure):
@@ -130,4 +136,6 @@ def batch_struct(step: FlatStep) -> Batch:
 
 
 def _address(array: np.ndarray[Any, Any]) -> int:
-    return array.ctypes.data
+    assert array.flags.c_contiguous
+    assert array.dtype in (np.int64, np.int32)
+    return int(array.ctypes.data)

@@ -64,22 +64,19 @@ class WorkQueue {
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads) : num_threads(num_threads) {
-    for (int id = 1; id < num_threads; ++id) workers_.emplace_back([this] { work(); });
-  }
-
-  ~ThreadPool() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      is_ending_ = true;
-      round_.fetch_add(1, std::memory_order_release);
+    try {
+      for (int id = 1; id < num_threads; ++id) workers_.emplace_back([this, id] { work(id); });
+    } catch (...) {
+      end();
+      throw;
     }
-    wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
   }
 
-  // Runs `task` here and in the other threads; returns when it is over here and no thread is
-  // inside it. Threads that come late find no work left.
-  void run(const std::function<void()>& task) {
+  ~ThreadPool() { end(); }
+
+  // Runs `task` here, as thread 0, and in the other threads; returns when it is over here and no
+  // thread is inside it. Threads that come late find no work left. `task` must not throw.
+  void run(const std::function<void(int)>& task) {
     if (num_threads > 1) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -88,7 +85,7 @@ class ThreadPool {
       }
       wake_.notify_all();
     }
-    task();
+    task(0);
     if (num_threads > 1) {
       {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -101,15 +98,27 @@ class ThreadPool {
   const int num_threads;
 
  private:
-  void work() {
+  void end() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      is_ending_ = true;
+      round_.fetch_add(1, std::memory_order_release);
+    }
+    wake_.notify_all();
+    for (auto& worker : workers_) worker.join();
+    workers_.clear();
+  }
+
+  void work(int id) {
     for (unsigned seen = 0;;) {
-      // The next step usually follows within the time that sampling and scheduling take.
-      for (int spins = 0; spins < kSpins && round_.load(std::memory_order_acquire) == seen; ++spins) {
+      // The next step often follows within the time that sampling and scheduling take.
+      for (int spins = 0; spins < kSpins; ++spins) {
+        if (round_.load(std::memory_order_acquire) != seen) break;
 #if defined(__x86_64__)
         _mm_pause();
 #endif
       }
-      const std::function<void()>* task;
+      const std::function<void(int)>* task;
       {
         std::unique_lock<std::mutex> lock(mutex_);
         wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
@@ -119,7 +128,7 @@ class ThreadPool {
         if (task != nullptr) num_inside_.fetch_add(1, std::memory_order_relaxed);
       }
       if (task == nullptr) continue;
-      (*task)();
+      (*task)(id);
       num_inside_.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -130,7 +139,7 @@ class ThreadPool {
   std::condition_variable wake_;
   std::atomic<unsigned> round_{0};
   std::atomic<int> num_inside_{0};
-  const std::function<void()>* task_ = nullptr;
+  const std::function<void(int)>* task_ = nullptr;
   bool is_ending_ = false;
 };
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import torch
 
-from engine.execution.batch import build_batch, build_layout
+from engine.execution.batch import build_batch
 from engine.execution.flat_step import flatten
+from engine.kernels.layout import build_layout
 from engine.kv.block_pool import BlockId
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence

@@ -110,3 +110,25 @@ def test_an_ended_request_is_forgotten() -> None:
     got = adjuster.adjust(logits, (make_item(params, output=(6,)),))
     changed = torch.nonzero(got[0] != logits[0]).flatten().tolist()
     assert changed == [6]
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("unknown", [-1, -VOCAB, VOCAB, VOCAB + 5, 10 * VOCAB])
+def test_an_end_that_the_model_has_no_logit_for_changes_nothing(row: int, unknown: int) -> None:
+    """Neither a row beside the request's own, nor anything outside the batch."""
+    holding = SamplingParams(min_tokens=3, stop_token_ids=(7,))
+    items = tuple(
+        make_item(holding if i == row else SamplingParams(), name=f"r{i}") for i in range(3)
+    )
+    logits = random_logits(3)
+    got = LogitAdjuster((*EOS, unknown)).adjust(logits, items)
+    want = logits.clone()
+    want[row, [*EOS, 7]] = -torch.inf
+    assert torch.equal(got, want)
+
+
+def test_a_stop_token_that_the_model_has_no_logit_for_changes_nothing() -> None:
+    params = SamplingParams(min_tokens=3, stop_token_ids=(VOCAB + 1,))
+    items = (make_item(params), make_item(SamplingParams(), name="other"))
+    logits = random_logits(2)
+    assert LogitAdjuster().adjust(logits, items) is logits

@@ -51,6 +51,17 @@ def test_sixteen_bits_pass_the_trial(dtype: torch.dtype, tiny_model: Callable[[s
     assert (got - exact).abs().mean() < 0.05 * exact.abs().mean()
 
 
+def test_a_head_that_fails_leaves_nothing_behind(tiny_model: Callable[[str], Path]) -> None:
+    """Hidden states of a step that is over would take memory, on a GPU, too."""
+    _, model = load(tiny_model("olmo2"))
+    hidden = torch.ones(2, model._model.config.hidden_size)
+    before = model.compute_logits(hidden)
+    with pytest.raises(RuntimeError):
+        model.compute_logits(torch.ones(2, 3))
+    assert model._given is None
+    assert torch.equal(model.compute_logits(hidden), before)
+
+
 def test_weights_are_not_packed(
     tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,25 +1,18 @@
-"""The native library, which scripts/setup has built where there is a compiler."""
+"""The native library and threads for it."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 
 import pytest
 
-from engine.kernels.native.build import find_compiler
-from engine.kernels.native.library import NativeEngine, load_library
+from engine.kernels.native.library import NativeEngine
+from tests.support.native import require_library
 
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
-    found = load_library()
-    if found is None:
-        # With a compiler there is no excuse: a broken build must not pass as a skipped test.
-        assert find_compiler() is None, "run scripts/setup: the native kernels are not built"
-        assert not os.environ.get("CI"), "install g++: nothing may be skipped here"
-        pytest.skip("no C++ compiler, no native kernels")
-    return found
+    return require_library()
 
 
 @pytest.fixture(scope="session")

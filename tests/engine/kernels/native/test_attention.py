@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass
 
@@ -150,12 +151,13 @@ def test_float16_cache_costs_only_its_rounding(engine: NativeEngine) -> None:
 
 @pytest.mark.parametrize("window", [0, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("head_dim", [8, 64, 128, 256])
 def test_chunks_and_decodes_give_the_same_bits(
-    engine: NativeEngine, dtype: torch.dtype, window: int
+    engine: NativeEngine, head_dim: int, dtype: torch.dtype, window: int
 ) -> None:
     """A row's result is the same in a prefill, in a chunk of any size and in a decode, also
     across the borders of segments, which are computed by different threads."""
-    whole, split = Paged(6, 2, 64, dtype), Paged(6, 2, 64, dtype, seed=5)
+    whole, split = Paged(6, 2, head_dim, dtype), Paged(6, 2, head_dim, dtype, seed=5)
     qkv = whole.random(1100)
     expected = whole.attend(engine, 0, qkv, window)
     start = 0
@@ -174,3 +176,25 @@ def test_large_scores_do_not_overflow(engine: NativeEngine) -> None:
     got = native.attend(engine, 0, qkv)
     assert torch.isfinite(got).all()
     assert torch.allclose(got, plain.reference(0, qkv, None), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_threads_do_not_change_a_bit(
+    library: ctypes.CDLL, engine: NativeEngine, num_threads: int
+) -> None:
+    other = NativeEngine(library, num_threads)
+    for count in (1, 16, 1100):
+        first, second = Paged(6, 2, 64), Paged(6, 2, 64)
+        qkv = first.random(count)
+        assert torch.equal(second.attend(other, 0, qkv), first.attend(engine, 0, qkv))
+
+
+def test_wrong_inputs_are_refused(library: ctypes.CDLL, engine: NativeEngine) -> None:
+    paged = Paged(2, 1, 64)
+    q, k, v = paged.random(3)
+    with pytest.raises(ValueError, match="float32"):
+        paged.attend(engine, 0, (q.double(), k, v))
+    with pytest.raises(ValueError, match="num_threads"):
+        NativeEngine(library, 0)
+    for head_dim, is_fit in ((8, True), (256, True), (264, False), (12, False)):
+        assert bool(library.lectern_can_attend(head_dim)) is is_fit

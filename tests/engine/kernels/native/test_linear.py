@@ -37,6 +37,16 @@ def test_inputs_are_rounded_to_127_steps_of_their_own_group(library: ctypes.CDLL
     assert (error <= largest.double() / 254 * 1.001).all()
 
 
+def test_tiny_inputs_are_nothing_and_no_nan(engine: NativeEngine) -> None:
+    linear = random_linear(engine, PackedKind.Q8, 16, 64)
+    x = torch.full((4, 64), 1.0)
+    x[:, 32:] = torch.tensor([1e-37, 1e-40, 1e-31, 0.0])[:, None]
+    x[0, 40] = 0.0
+    alone = torch.full((1, 64), 1.0)
+    alone[:, 32:] = 0.0
+    assert torch.equal(linear(x), linear(alone).expand(4, -1))
+
+
 @pytest.mark.parametrize("kind", list(PackedKind))
 @pytest.mark.parametrize("num_rows", [1, 2, 3, 4, 7, 70])
 def test_product(engine: NativeEngine, kind: PackedKind, num_rows: int) -> None:

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.execution.flat_step import FlatStep
+from engine.execution.native_step import NativeDecoderStep, native_decoder
 from engine.kernels.attention import AttentionLayout, SequenceSpan, create_attention
-from engine.kernels.native.decoder_step import NativeDecoderStep, can_run
 from engine.kernels.native.library import NativeEngine
 from engine.kv.kv_cache import KVCache
 from engine.models.decoder import Decoder
 from engine.models.registry import LoadedModel, load_model
+from tests.support.native import require_library
 from tests.support.tiny_models import build_tiny_model
 
 BLOCK = 16
@@ -28,11 +29,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-def load(folder: Path, form: str) -> LoadedModel:
+@pytest.fixture(scope="module")
+def engine() -> NativeEngine:
+    return NativeEngine(require_library(), num_threads=2)
+
+
+def load_any(folder: Path, form: str) -> LoadedModel:
+    require_library()
     path = folder / form
     if not path.exists():
         build_tiny_model(path, form)
-    return load_model(EngineConfig(model=path, weights="q8"))
+    return load_model(EngineConfig(model=path, weights="q8", device="cpu"))
+
+
+def load(folder: Path, form: str) -> Decoder:
+    loaded = load_any(folder, form)
+    decoder = native_decoder(loaded.model, loaded.packing)
+    assert decoder is not None
+    return decoder
 
 
 def make_cache(model: Decoder, dtype: torch.dtype) -> KVCache:
@@ -92,8 +106,7 @@ def torch_logits(model: Decoder, tokens: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_equals_the_decoder_on_torch(engine: NativeEngine, folder: Path, form: str) -> None:
-    model = load(folder, form).model
-    assert can_run(model)
+    model = load(folder, form)
     tokens = np.random.default_rng(1).integers(3, 250, 90).tolist()
     expected = torch_logits(model, tokens)
     cache = make_cache(model, torch.float32)
@@ -107,8 +120,7 @@ def test_equals_the_decoder_on_torch(engine: NativeEngine, folder: Path, form: s
 
 @pytest.mark.parametrize("form", FORMS)
 def test_any_batch_gives_the_same_bits(engine: NativeEngine, folder: Path, form: str) -> None:
-    model = load(folder, form).model
-    assert can_run(model)
+    model = load(folder, form)
     step = NativeDecoderStep(model, engine, make_cache(model, torch.float16))
     generator = np.random.default_rng(2)
     first, second = (generator.integers(3, 250, size).tolist() for size in (100, 70))
@@ -129,8 +141,7 @@ def test_any_batch_gives_the_same_bits(engine: NativeEngine, folder: Path, form:
 
 
 def test_only_sampled_rows_pass_the_head(engine: NativeEngine, folder: Path) -> None:
-    model = load(folder, "qwen2").model
-    assert can_run(model)
+    model = load(folder, "qwen2")
     step = NativeDecoderStep(model, engine, make_cache(model, torch.float16))
     tokens = list(range(3, 60))
     whole = flat((0, tokens, list(range(4))))
@@ -146,6 +157,20 @@ def test_only_sampled_rows_pass_the_head(engine: NativeEngine, folder: Path) -> 
 
 
 def test_a_form_that_the_step_lacks_is_left_to_torch(folder: Path) -> None:
-    loaded = load(folder, "gemma2")
-    assert not can_run(loaded.model)
+    loaded = load_any(folder, "gemma2")
     assert loaded.packing is not None
+    assert native_decoder(loaded.model, loaded.packing) is None
+
+
+def test_numbers_that_lead_out_of_memory_are_refused(engine: NativeEngine, folder: Path) -> None:
+    model = load(folder, "qwen2")
+    step = NativeDecoderStep(model, engine, make_cache(model, torch.float16))
+    vocab_size, num_positions = model.config.vocab_size, model.rotary.num_positions
+    with pytest.raises(IndexError, match="token id"):
+        step.run(flat((0, [vocab_size], [0])))
+    with pytest.raises(IndexError, match="token id"):
+        step.run(flat((0, [-1], [0])))
+    with pytest.raises(IndexError, match="slot"):
+        step.run(flat((0, [5], [64])))
+    with pytest.raises(IndexError, match="position"):
+        step.run(flat((num_positions, [5], list(range(num_positions // BLOCK + 1)))))
