@@ -21,6 +21,7 @@ from engine.config import EngineConfig
 from engine.errors import (
     EngineDeadError,
     InvalidRequestError,
+    ModelLoadError,
     OverloadedError,
     PromptTooLongError,
     ShuttingDownError,
@@ -190,11 +191,13 @@ class AsyncEngine:
             self._state = EngineState.STOPPED
 
     async def _join(self) -> None:
-        """Waits for the thread, which has nothing left to do, to be gone. Until then it may hold
-        the last reference to the model, and where the interpreter ends while a thread frees
-        tensors, the process is aborted."""
+        """Waits for the thread, which has nothing left to do, to be gone; logs if it is not in
+        time. Until then it may hold the last reference to the model, and where the interpreter
+        ends while a thread frees tensors, the process is aborted."""
         assert self._thread is not None
         await asyncio.to_thread(self._thread.join, ABORT_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.error("The engine thread was not gone after %g s.", ABORT_TIMEOUT_S)
 
     def _started(self) -> Assembly:
         if self._assembly is None:
@@ -279,7 +282,10 @@ class AsyncEngine:
     def _run(self, loop: asyncio.AbstractEventLoop, ready: asyncio.Future[Assembly]) -> None:
         try:
             assembly = self._assemble()
-        except Exception as error:  # noqa: BLE001 - whatever it is, `start` raises it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `start` raises it
+            # A panic in a Rust library is a BaseException, which no caller would catch.
+            if not isinstance(error, Exception):
+                error = ModelLoadError(f"The model cannot be loaded: {error}")
             _call(loop, _settle, ready, error)
             _call(loop, self._stopped.set)
             return
@@ -287,7 +293,7 @@ class AsyncEngine:
         failed = False
         try:
             self._serve(loop, assembly)
-        except Exception:
+        except BaseException:  # a panic too: nobody else would tell the streams
             logger.exception("The engine thread failed.")
             failed = True
         _call(loop, self._on_stopped, failed)

@@ -27,7 +27,10 @@ from torch import Tensor
 
 from engine.assembly import assemble_model
 from engine.config import EngineConfig
+from engine.execution.model_runner import TorchModelRunner
+from engine.execution.native_runner import NativeModelRunner
 from engine.execution.runner import ModelRunner, Sample
+from engine.execution.sampler import Sampler
 from engine.kv.block_pool import BlockId
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence as EngineSequence
@@ -43,10 +46,11 @@ REFERENCE = "float32"
 REFERENCE_SETTINGS = ("weights=float", "dtype=float32")
 
 
-class LogitsTap:
+class LogitsTap(Sampler):
     """Stands where a runner has its sampler, and keeps the logits that come by."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.logits = torch.empty(0)
 
     def sample(self, logits: Tensor, items: Sequence[ScheduledSequence]) -> list[Sample]:
@@ -54,23 +58,23 @@ class LogitsTap:
         self.logits = logits
         return [Sample((0,)) for _ in items]
 
-    def forget(self, request_id: RequestId) -> None:
-        """Keeps nothing of a request."""
-
 
 class TappedModel:
     """A model as the engine would run it, asked for the logits of whole windows."""
 
     def __init__(self, config: EngineConfig) -> None:
-        assembly = assemble_model(config, None)
+        self._tap = LogitsTap()
+        assembly = assemble_model(config, None, wrap_runner=self._tapped)
         self.tokenizer: Tokenizer = assembly.tokenizer
         self.info = assembly.model
         self._block_size = config.block_size
-        self._tap = LogitsTap()
-        # There is no other way to all logits through whichever runner the configuration gets.
-        runner: Any = assembly.core._runner
-        runner._sampler = self._tap
+
+    def _tapped(self, runner: ModelRunner) -> ModelRunner:
+        """Keeps the runner that the configuration gets, to run windows through it."""
+        assert isinstance(runner, TorchModelRunner | NativeModelRunner)
+        runner.sampler = self._tap
         self._runner: ModelRunner = runner
+        return runner
 
     def logits(self, token_ids: Sequence[int]) -> Tensor:
         """[T, vocab] float32: the logits behind each of T tokens. All but the first are given as

@@ -18,7 +18,7 @@ def token_logprobs(
 ) -> list[TokenLogprobs]:
     """For each row of `logits` [R, vocab] float32, as the model gave them: how likely its token
     of `token_ids` was, and the `num_top` likeliest ones (`SamplingParams.MAX_LOGPROBS` at most)."""
-    totals = torch.logsumexp(logits, dim=1, keepdim=True)
+    totals = _totals(logits)
     ids = torch.tensor(token_ids, dtype=torch.int64, device=logits.device)[:, None]
     sampled = _finite(logits.gather(1, ids) - totals)[:, 0].tolist()
     # Always as many: which of several equally likely tokens come first must not hang on company.
@@ -33,6 +33,14 @@ def token_logprobs(
         TokenLogprobs(token_id, logprob, top)
         for token_id, logprob, top in zip(token_ids, sampled, alternatives, strict=True)
     ]
+
+
+def _totals(logits: Tensor) -> Tensor:
+    """log(sum(exp)) of rows, [R, 1]. A single row is summed as one of two: torch splits the sum of
+    one row between its threads, and the last bits would depend on company."""
+    if len(logits) == 1:
+        return torch.logsumexp(logits.expand(2, -1), dim=1, keepdim=True)[:1]
+    return torch.logsumexp(logits, dim=1, keepdim=True)
 
 
 def _finite(logprobs: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 
 from engine.execution.batch import build_batch
 from engine.execution.flat_step import FlatStep, flatten
+from engine.execution.logit_check import find_failures
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
 from engine.kernels.attention import Attention, create_attention
@@ -45,7 +46,8 @@ class TorchModelRunner:
         if not step.sampling:
             return StepResult([])
         logits = self._model.compute_logits(hidden[batch.sample_rows])
-        return StepResult(self.sampler.sample(logits, step.sampling))
+        samples = self.sampler.sample(logits, step.sampling)
+        return StepResult(samples, find_failures(logits, step.sampling, samples))
 
     def _attention(self, step: FlatStep) -> Attention:
         if self._native is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from engine.execution.flat_step import flatten
+from engine.execution.logit_check import find_failures
 from engine.execution.native_step import NativeDecoderStep
 from engine.execution.runner import StepResult
 from engine.execution.sampler import Sampler
@@ -29,7 +30,10 @@ class NativeModelRunner:
         self._cache.copy_blocks(plan.copies)
         step = flatten(plan, self._cache.block_size)
         logits = self._step.run(step)
-        return StepResult(self.sampler.sample(logits, step.sampling) if step.sampling else [])
+        if not step.sampling:
+            return StepResult([])
+        samples = self.sampler.sample(logits, step.sampling)
+        return StepResult(samples, find_failures(logits, step.sampling, samples))
 
     def forget(self, request_id: RequestId) -> None:
         """Drops what the sampler keeps for the request."""

@@ -153,6 +153,11 @@ class BlockAllocator:
         """Whether the table has a place for each of the sequence's tokens."""
         return sequence.num_tokens <= len(sequence.table.blocks) * self.block_size
 
+    def room_ahead(self, sequence: Sequence) -> int:
+        """Tokens behind the sequence's last one that `grow` has blocks for now."""
+        num_blocks = len(sequence.table.blocks) + self.pool.num_available
+        return num_blocks * self.block_size - sequence.num_tokens
+
     def grow(self, sequence: Sequence, num_ahead: int = 0) -> bool:
         """Makes sure that the table covers all the sequence's tokens and `num_ahead` more."""
         wanted = self.num_blocks_for(sequence.num_tokens + num_ahead)

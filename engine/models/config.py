@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from engine.errors import ModelLoadError, UnsupportedModelError
-from engine.models.config_fields import ConfigFields
+from engine.models.config_fields import MAX_LAYERS, ConfigFields, is_integer
 from engine.models.families import TEXT_PARTS, Family, find_family, with_defaults
 from engine.models.layer_kinds import FULL, SLIDING, Windows, layer_types, rotating_layers
 from engine.models.rope_config import RopeConfig, read_rope
@@ -130,7 +130,7 @@ def read_model_config(
     fields = ConfigFields(with_defaults(family, config))
     _refuse_unknown_forms(fields)
     num_heads = fields.size("num_attention_heads")
-    num_layers = fields.size("num_hidden_layers")
+    num_layers = fields.size("num_hidden_layers", most=MAX_LAYERS)
     hidden_size = fields.size("hidden_size")
     head_dim = fields.size("head_dim", hidden_size // num_heads)
     attention_bias = fields.flag("attention_bias")
@@ -145,7 +145,7 @@ def read_model_config(
         num_kv_heads=fields.size("num_key_value_heads", num_heads),
         head_dim=head_dim,
         max_position_embeddings=fields.size("max_position_embeddings"),
-        rms_norm_eps=fields.number("rms_norm_eps"),
+        rms_norm_eps=fields.positive("rms_norm_eps"),
         rope=rope,
         layer_ropes=layer_ropes,
         tie_word_embeddings=fields.flag("tie_word_embeddings"),
@@ -156,13 +156,13 @@ def read_model_config(
         layer_windows=family.windows(fields.values, num_layers),
         eos_token_ids=read_eos_token_ids(config, generation_config),
         dtype=config.get("dtype") or config.get("torch_dtype"),
-        attention_scale=fields.number("query_pre_attn_scalar", head_dim) ** -0.5,
+        attention_scale=fields.positive("query_pre_attn_scalar", head_dim) ** -0.5,
         activation=fields.values["hidden_act"],
         norm_offset=1.0 if family.is_gemma else 0.0,
         post_norms=family.post_norms,
         embedding_scale=hidden_size**0.5 if family.is_gemma else None,
-        attention_soft_cap=fields.optional_number("attn_logit_softcapping"),
-        logits_soft_cap=fields.optional_number("final_logit_softcapping"),
+        attention_soft_cap=fields.optional_positive("attn_logit_softcapping"),
+        logits_soft_cap=fields.optional_positive("final_logit_softcapping"),
         experts=_read_experts(fields, family, num_layers),
     )
     if num_heads % result.num_kv_heads:
@@ -203,7 +203,11 @@ def read_eos_token_ids(
     ids: set[int] = set()
     for source in (generation_config or {}, config):
         value = source.get("eos_token_id")
-        ids.update(value if isinstance(value, list) else () if value is None else (value,))
+        found = value if isinstance(value, list) else [] if value is None else [value]
+        # -1 is how some files write that there is none.
+        if not all(is_integer(item) and item >= -1 for item in found):
+            raise ModelLoadError(f"eos_token_id must be an id or a list of ids, not {value!r}.")
+        ids.update(item for item in found if item >= 0)
     return tuple(sorted(ids))
 
 
@@ -239,7 +243,7 @@ def _refuse_unknown_forms(fields: ConfigFields) -> None:
         )
     if fields.values.get("use_bidirectional_attention"):
         raise UnsupportedModelError("use_bidirectional_attention is not supported.")
-    quantization = fields.values.get("quantization_config")
+    quantization = fields.mapping("quantization_config")
     if quantization:
         raise UnsupportedModelError(
             f"quantization_config (method {quantization.get('quant_method')!r}) is not supported; "
@@ -259,13 +263,13 @@ def _read_ropes(
         turns = rotating_layers(fields.values, num_layers)
         return rope, tuple(rope if turning else None for turning in turns)
     # Older files keep two bases side by side, and a scaling of the layers with full attention.
-    nested = fields.values.get("rope_parameters") or {}
-    scaling = fields.values.get("rope_scaling") or {}
+    nested = ConfigFields(fields.mapping("rope_parameters"))
+    scaling = fields.mapping("rope_scaling")
     by_type = {
-        FULL: {**(nested.get(FULL) or {}), **scaling},
+        FULL: {**nested.mapping(FULL), **scaling},
         SLIDING: {
             "rope_theta": fields.values["rope_local_base_freq"],
-            **(nested.get(SLIDING) or {}),
+            **nested.mapping(SLIDING),
         },
     }
     whole = ConfigFields({**fields.values, "rope_scaling": None, "rope_parameters": by_type})
@@ -277,7 +281,9 @@ def _read_experts(fields: ConfigFields, family: Family, num_layers: int) -> Expe
     if family.inner_size_key is None:
         return None
     every = fields.size("decoder_sparse_step")
-    dense = frozenset(fields.values.get("mlp_only_layers") or ())
+    dense = frozenset(
+        fields.integers("mlp_only_layers") if fields.values.get("mlp_only_layers") else ()
+    )
     num_experts, num_chosen = fields.size("num_experts"), fields.size("num_experts_per_tok")
     if num_chosen > num_experts:
         raise ModelLoadError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.errors import ModelLoadError, UnsupportedModelError
+from engine.models.config_fields import ConfigFields
 
 Windows = tuple[int | None, ...]
 """Per layer: how many tokens a token attends to, itself included; None is all before it."""
@@ -27,14 +28,14 @@ def every_layer(config: Config, num_layers: int) -> Windows:
 def qwen2_windows(config: Config, num_layers: int) -> Windows:
     """Off unless `use_sliding_window`; then `layer_types`, or all layers from
     `max_window_layers` up."""
-    first = int(config["max_window_layers"])
+    first = ConfigFields(config).size("max_window_layers", least=0)
     return _switchable(config, num_layers, lambda layer: layer >= first)
 
 
 def qwen2_moe_windows(config: Config, num_layers: int) -> Windows:
     """Off unless `use_sliding_window`; then `layer_types`, or every other layer below
     `max_window_layers`."""
-    end = int(config["max_window_layers"])
+    end = ConfigFields(config).size("max_window_layers", least=0)
     return _switchable(config, num_layers, lambda layer: layer % 2 == 0 and layer < end)
 
 
@@ -59,8 +60,8 @@ def _switchable(config: Config, num_layers: int, slides: Callable[[int], bool]) 
     window = _window(config)
     if not config["use_sliding_window"] or window is None:
         return (None,) * num_layers
-    types = config.get("layer_types")
-    if types is not None:
+    if config.get("layer_types") is not None:
+        types = ConfigFields(config).texts("layer_types")
         return tuple(window if kind == SLIDING else None for kind in types)
     return tuple(window if slides(layer) else None for layer in range(num_layers))
 
@@ -77,10 +78,10 @@ def _window(config: Config) -> int | None:
 def layer_types(config: Config, num_layers: int) -> tuple[str, ...]:
     """The kind of attention of each layer, for families that mix them: as listed, or full
     attention in every so-maniest layer (`sliding_window_pattern`)."""
-    types = config.get("layer_types")
-    if types is None:
-        every = int(config["sliding_window_pattern"])
+    if config.get("layer_types") is None:
+        every = ConfigFields(config).size("sliding_window_pattern")
         return tuple(SLIDING if (layer + 1) % every else FULL for layer in range(num_layers))
+    types = ConfigFields(config).texts("layer_types")
     for kind in types:
         if kind not in (SLIDING, FULL):
             raise UnsupportedModelError(f"The layer type {kind!r} is not supported.")
@@ -92,10 +93,10 @@ def rotating_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
     spite of the name, 1 says that the layer rotates)."""
     if "no_rope_layer_interval" not in config:
         return (True,) * num_layers
-    listed = config.get("no_rope_layers")
-    if listed is None:
-        every = int(config["no_rope_layer_interval"])
+    if config.get("no_rope_layers") is None:
+        every = ConfigFields(config).size("no_rope_layer_interval")
         return tuple((layer + 1) % every != 0 for layer in range(num_layers))
+    listed = ConfigFields(config).integers("no_rope_layers")
     if len(listed) < num_layers:
         raise ModelLoadError("config.json: no_rope_layers does not have one entry a layer.")
     return tuple(bool(turns) for turns in listed[:num_layers])

@@ -62,9 +62,9 @@ class RopeConfig:
 def read_rope(fields: ConfigFields, head_dim: int, layer_type: str | None = None) -> RopeConfig:
     """The rope of a model, or of its layers of `layer_type` where each type has its own.
     Raises UnsupportedModelError for an unknown kind, ModelLoadError for senseless fields."""
-    parameters = fields.values.get("rope_scaling") or fields.values.get("rope_parameters") or {}
+    parameters = fields.mapping("rope_scaling") or fields.mapping("rope_parameters")
     if layer_type is not None:
-        parameters = parameters.get(layer_type) or {}
+        parameters = ConfigFields(parameters).mapping(layer_type)
     if any(isinstance(value, Mapping) for value in parameters.values()):
         raise UnsupportedModelError(
             "rope_parameters that differ by layer type are not supported for this architecture."
@@ -84,9 +84,9 @@ def _read_parameters(
             f"supported are: {', '.join(get_args(RopeKind))}."
         )
     values = ConfigFields({"rope_theta": fields.values["rope_theta"], **parameters})
-    theta = values.number("rope_theta")
+    theta = values.positive("rope_theta")
     partial = values.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
-    if not 0 < partial <= 1 or int(head_dim * partial) % 2:
+    if not 0 < partial <= 1 or int(head_dim * partial) < 2 or int(head_dim * partial) % 2:
         raise ModelLoadError(f"config.json: partial_rotary_factor cannot be {partial}.")
     window = fields.size("max_position_embeddings")
     # A field of its own, beside the rope's, counts first: Phi-3 keeps it there.
@@ -98,27 +98,36 @@ def _read_parameters(
         case "default":
             return RopeConfig(theta, partial_rotary_factor=partial)
         case "linear":
-            return RopeConfig(theta, kind, values.number("factor"), partial_rotary_factor=partial)
+            return RopeConfig(theta, kind, values.positive("factor"), partial_rotary_factor=partial)
         case "dynamic":
+            if int(head_dim * partial) == 2:
+                raise ModelLoadError("config.json: rope type dynamic needs more than one angle.")
             return RopeConfig(
                 theta,
                 kind,
-                values.number("factor"),
+                values.positive("factor"),
                 original_max_position_embeddings=window,
                 partial_rotary_factor=partial,
             )
         case "llama3":
+            low, high = values.positive("low_freq_factor"), values.positive("high_freq_factor")
+            if low >= high:
+                raise ModelLoadError(
+                    f"config.json: high_freq_factor ({high}) must be above low_freq_factor ({low})."
+                )
             return RopeConfig(
                 theta,
                 kind,
-                values.number("factor"),
-                values.number("low_freq_factor"),
-                values.number("high_freq_factor"),
+                values.positive("factor"),
+                low,
+                high,
                 original,
                 partial,
             )
         case "yarn":
-            factor = values.number("factor", window / original)
+            factor = values.positive("factor", window / original)
+            if theta <= 1.0:
+                raise ModelLoadError(f"config.json: rope_theta cannot be {theta} with yarn.")
             return RopeConfig(
                 theta,
                 kind,
@@ -126,18 +135,23 @@ def _read_parameters(
                 original_max_position_embeddings=original,
                 partial_rotary_factor=partial,
                 attention_factor=_yarn_attention_factor(values, factor),
-                beta_fast=values.number("beta_fast", 32.0) or 32.0,
-                beta_slow=values.number("beta_slow", 1.0) or 1.0,
+                beta_fast=_rotations(values, "beta_fast", 32.0),
+                beta_slow=_rotations(values, "beta_slow", 1.0),
                 truncate=values.values.get("truncate") is not False,
             )
         case _:
             return _longrope(values, theta, partial, window, original, int(head_dim * partial))
 
 
+def _rotations(values: ConfigFields, name: str, default: float) -> float:
+    """0 stands for absent."""
+    return values.positive(name, default) if values.values.get(name) else default
+
+
 def _yarn_attention_factor(values: ConfigFields, factor: float) -> float:
     """As given, else 0.1 ln(factor) + 1; DeepSeek's two further fields weigh the logarithm
     above and below a fraction line."""
-    given = values.optional_number("attention_factor")
+    given = values.optional_positive("attention_factor")
     if given is not None:
         return given
 
@@ -145,7 +159,7 @@ def _yarn_attention_factor(values: ConfigFields, factor: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
     above, below = values.number("mscale", 0.0), values.number("mscale_all_dim", 0.0)
-    return grown(above) / grown(below) if above and below else grown(1.0)
+    return grown(above) / grown(below) if above > 0 and below > 0 else grown(1.0)
 
 
 def _longrope(
@@ -156,13 +170,15 @@ def _longrope(
     original: int,
     rotary_dim: int,
 ) -> RopeConfig:
-    factor = values.number("factor", window / original)
-    attention_factor = values.optional_number("attention_factor")
+    factor = values.positive("factor", window / original)
+    attention_factor = values.optional_positive("attention_factor")
     if attention_factor is None:
+        if original == 1:
+            raise ModelLoadError("config.json: original_max_position_embeddings cannot be 1.")
         attention_factor = (
             1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
         )
-    factors = {name: values.numbers(name) for name in ("short_factor", "long_factor")}
+    factors = {name: values.positives(name) for name in ("short_factor", "long_factor")}
     for name, found in factors.items():
         if len(found) != rotary_dim // 2:
             raise ModelLoadError(

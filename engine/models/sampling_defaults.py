@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.errors import InvalidRequestError, ModelLoadError
 from engine.models.config import read_json
+from engine.models.config_fields import is_finite_number
 from engine.types import SamplingParams
 
 _FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -31,7 +32,7 @@ def read_sampling_defaults(generation_config: Mapping[str, Any]) -> dict[str, fl
         name: generation_config[name] for name in _FIELDS if generation_config.get(name) is not None
     }
     for name, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not is_finite_number(value):
             raise ModelLoadError(f"generation_config.json: {name} cannot be {value!r}.")
     if "top_k" in found:
         found["top_k"] = int(found["top_k"])

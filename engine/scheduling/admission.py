@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Collection, Iterable
 
 from engine.kv.block_allocator import BlockAllocator, BlockCopy
@@ -12,6 +12,7 @@ from engine.scheduling.output_lengths import OutputLengths, growth_reserve
 from engine.scheduling.prompt_groups import PromptGroups
 from engine.scheduling.queues import WaitingQueue
 from engine.scheduling.sequence import Sequence, SequenceStatus
+from engine.types import RequestId
 
 GROWTH_SHARE = 0.5
 """Of the growth that is expected, what is kept free. Answers are of all lengths, and a preemption
@@ -38,7 +39,8 @@ class Admission:
         self.shares = FairShares()
         self._lengths = OutputLengths()
         self._groups = PromptGroups()
-        self._to_look_at: deque[Sequence] = deque()
+        self._to_look_at: OrderedDict[RequestId, Sequence] = OrderedDict()
+        """Who waits, the one that was looked at longest ago first."""
         self.waiting = WaitingQueue()
         self.num_forks = 0
         self.is_blocked = False
@@ -154,25 +156,21 @@ class Admission:
 
     def _look_again(self) -> None:
         """At some of those that wait, in turn."""
-        num_looked_at = 0
-        for _ in range(len(self._to_look_at)):
-            sequence = self._to_look_at.popleft()
-            if sequence in self.waiting:
-                self._look(sequence)
-                self._to_look_at.append(sequence)
-                num_looked_at += 1
-                if num_looked_at == NUM_LOOKED_AT:
-                    return
+        for _ in range(min(NUM_LOOKED_AT, len(self._to_look_at))):
+            request_id, sequence = next(iter(self._to_look_at.items()))
+            self._look(sequence)
+            self._to_look_at.move_to_end(request_id)
 
     def _enqueue(self, sequence: Sequence) -> None:
         self.waiting.add(sequence)
-        self._to_look_at.append(sequence)
+        self._to_look_at[sequence.request_id] = sequence
         self._look(sequence)
         self.shares.wait(sequence.request.user)
         self.is_blocked = False
 
     def _dequeue(self, sequence: Sequence) -> None:
         self.waiting.remove(sequence)
+        del self._to_look_at[sequence.request_id]
         self.shares.leave(sequence.request.user)
         self.is_blocked = False
 

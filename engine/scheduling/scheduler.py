@@ -195,6 +195,8 @@ class Scheduler:
         if max_tokens is not None:
             limit = min(limit, max_tokens - sequence.num_output_tokens - 1)
         limit = min(limit, self._max_model_len - sequence.num_tokens - 1)
+        # Before the drafter is asked: it goes by what it proposed.
+        limit = min(limit, self._allocator.room_ahead(sequence))
         if limit <= 0:
             return ()
         drafts = self._drafter.propose(sequence, limit, num_decoding)

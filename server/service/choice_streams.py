@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,16 @@ class ChoiceStream:
         return None if self._texts is None else self._shape.logprobs(self._texts, entries)
 
 
+async def collected(streams: Sequence[ChoiceStream]) -> list[Choice]:
+    """The whole answers, read side by side: what nobody reads would soon make its reader count as
+    slow. Raises InternalError as soon as the engine failed for one."""
+    tasks = [asyncio.create_task(stream.collect()) for stream in streams]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await _cancel(tasks)
+
+
 async def merged(streams: Sequence[ChoiceStream]) -> AsyncGenerator[ChoiceDelta, None]:
     """What is new of all choices, as it comes."""
     if len(streams) == 1:
@@ -84,6 +94,10 @@ async def merged(streams: Sequence[ChoiceStream]) -> AsyncGenerator[ChoiceDelta,
                     waiting[asyncio.create_task(stream.get())] = stream
                 yield delta
     finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await _cancel(waiting)
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

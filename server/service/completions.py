@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from engine.api import FinishReason, Usage
 from server.service.admission import Admission
 from server.service.auth import Auth, UserId
-from server.service.choice_streams import ChoiceStream, merged
+from server.service.choice_streams import ChoiceStream, collected, merged
 from server.service.errors import (
     InternalError,
     ModelNotFoundError,
@@ -187,7 +187,7 @@ class CompletionRoutes:
             if job.body.stream:
                 await self._stream(job, head, choices, send)
                 return
-            answers = [await choice.collect() for choice in choices]
+            answers = await collected(choices)
         usage = total_usage([answer.finish.usage for answer in answers], job.num_choices)
         await send_reply(send, whole_reply(job.shape, head, answers, usage), headers=job.headers)
 

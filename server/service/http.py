@@ -95,7 +95,9 @@ def read_json_object(body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise BadRequestError("The request body is not valid UTF-8 JSON.") from None
+        raise BadRequestError(
+            "The request body is not valid JSON in UTF-8 (which has no NaN and no Infinity)."
+        ) from None
     if not isinstance(found, dict):
         raise BadRequestError("The request body must be a JSON object.")
     return found

@@ -97,5 +97,8 @@ class _EngineCollector(Collector):
             ("generated_tokens", "Tokens sampled by the engine.", stats.generated_tokens),
             ("drafted_tokens", "Guessed tokens that steps checked.", stats.drafted_tokens),
             ("accepted_tokens", "Guessed tokens that were right.", stats.accepted_tokens),
+            ("prefix_lookup_tokens", "Tokens looked for in the cache.", stats.prefix_lookup_tokens),
+            ("prefix_hit_tokens", "Of these, tokens that it had.", stats.prefix_hit_tokens),
+            ("forks", "Sequences that took another one's prompt.", stats.num_forks),
         ):
             yield CounterMetricFamily(f"lectern_{name}", help_text, value=count)

@@ -32,13 +32,18 @@ def endless(name: str) -> GenerationRequest:
     )
 
 
-async def test_a_failure_of_the_thread_reaches_every_stream() -> None:
+class Panic(BaseException):
+    """As libraries in Rust raise one."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, Panic])
+async def test_a_failure_of_the_thread_reaches_every_stream(kind: type[BaseException]) -> None:
     class Broken:
         calls = 0
 
         def execute(self, plan: object) -> object:
             self.calls += 1
-            raise RuntimeError("device lost at /secret/path")
+            raise kind("device lost at /secret/path")
 
         def forget(self, request_id: RequestId) -> None:
             pass
@@ -70,6 +75,16 @@ async def test_a_model_that_does_not_load_is_raised_by_start() -> None:
 
     engine = AsyncEngine(CONFIG, assemble)
     with pytest.raises(ModelLoadError, match="safetensors is missing"):
+        await engine.start()
+    await engine.shutdown(0.0)
+
+
+async def test_a_panic_while_loading_is_raised_by_start_as_an_error() -> None:
+    def assemble() -> Assembly:
+        raise Panic("index out of bounds")
+
+    engine = AsyncEngine(CONFIG, assemble)
+    with pytest.raises(ModelLoadError, match="cannot be loaded: index out of bounds"):
         await engine.start()
     await engine.shutdown(0.0)
 
@@ -123,3 +138,29 @@ async def test_the_thread_is_gone_when_the_engine_has_ended(fails: bool) -> None
         await engine.shutdown(0.0)
     assert engine._thread is not None
     assert not engine._thread.is_alive()
+
+
+async def test_a_thread_that_does_not_go_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_go = threading.Event()
+
+    class NeverEnds(AsyncEngine):
+        def _run(self, *args: Any) -> None:
+            super()._run(*args)
+            may_go.wait()
+
+    def assemble() -> Assembly:
+        raise ModelLoadError("broken")
+
+    monkeypatch.setattr("engine.async_engine.ABORT_TIMEOUT_S", 0.01)
+    stuck = NeverEnds(CONFIG, assemble)
+    with pytest.raises(ModelLoadError):
+        await stuck.start()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "The engine thread was not gone after 0.01 s."
+    ]
+    may_go.set()
+    assert stuck._thread is not None
+    stuck._thread.join(5.0)
+    assert not stuck._thread.is_alive()

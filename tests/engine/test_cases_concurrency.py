@@ -16,7 +16,8 @@ from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
 from engine.scripted import Script
 from engine.types import FinishType, GenerationRequest, RequestId, SamplingParams
-from tests.support.case_engine import ask, case, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.case_engine import ask, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.cases import case
 from tests.support.engine_trial import EngineTrial, TrialConfig
 from tests.support.engines import Collected, collect
 

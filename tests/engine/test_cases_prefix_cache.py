@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from engine.types import FinishType, RequestId, Usage
-from tests.support.case_engine import ask, case, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.case_engine import ask, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.cases import case
 from tests.support.engines import Collected, collect, run_to_end
 
 

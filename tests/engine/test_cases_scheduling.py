@@ -11,7 +11,8 @@ from engine.core import EngineCore
 from engine.scheduling import admission
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import FinishType, RequestId
-from tests.support.case_engine import ask, case, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.case_engine import ask, copy_model, make_core, prompt_tokens, run_alone
+from tests.support.cases import case
 from tests.support.engines import Collected, collect, run_to_end
 
 

@@ -1,4 +1,4 @@
-"""The cases of tests/cases that an engine plays: their files, and a tiny real model for them."""
+"""What plays the cases of tests/cases that need an engine: a tiny real model, and requests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ from engine.assembly import assemble_model
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.types import GenerationRequest, RequestId, SamplingParams
+from tests.support.cases import CASES
 from tests.support.engines import Collected, run_to_end
 
-CASES = Path(__file__).parents[1] / "cases"
 WINDOW = 2048
-
-
-def case(name: str) -> dict[str, Any]:
-    """A case by its id."""
-    found: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 def copy_model(folder: Path) -> Path:

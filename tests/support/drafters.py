@@ -32,6 +32,7 @@ class GuessingDrafter:
     num_right: Callable[[], int]
     ignores_limit: bool = False
     asked: list[tuple[RequestId, int]] = field(default_factory=list)
+    proposed: list[int] = field(default_factory=list)
     observed: list[tuple[int, int]] = field(default_factory=list)
     num_steps: int = 0
     forgotten: list[RequestId] = field(default_factory=list)
@@ -41,6 +42,7 @@ class GuessingDrafter:
         num_right = self.num_right()
         tokens = list(sequence.token_ids)
         count = self.length() if self.ignores_limit else min(self.length(), limit)
+        self.proposed += [count] if count else []
         for index in range(count):
             token = self.next_token(tokens)
             tokens.append(token if index < num_right else token ^ 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,28 +41,40 @@ def library_path() -> Path:
 
 
 def find_compiler() -> str | None:
-    """`CXX`, or the first C++ compiler that is installed."""
+    """`CXX`, or the first C++ compiler that is installed; perhaps with options behind it."""
     names = (os.environ["CXX"],) if os.environ.get("CXX") else _COMPILERS
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next((name for name in names if shutil.which(shlex.split(name)[0])), None)
+
+
+def is_sound(path: Path) -> bool:
+    """Whether the library can be loaded. Asked in a process of its own: a damaged file can end
+    the one that maps it."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).lectern_open"
+    found = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True)
+    return found.returncode == 0
 
 
 def compile_library(compiler: str, target: Path, flags: Sequence[str] = FLAGS) -> None:
     """Compiles the sources to `target`. Raises CalledProcessError, with the compiler's words on
     stderr."""
     sources = [str(path) for path in sorted(SOURCE_DIR.glob("*.cpp"))]
-    subprocess.run([compiler, *flags, *sources, "-o", str(target)], check=True)
+    subprocess.run([*shlex.split(compiler), *flags, *sources, "-o", str(target)], check=True)
 
 
 def build(compiler: str) -> Path:
     """Compiles the library for this processor unless it is there. Raises CalledProcessError."""
     target = library_path()
-    if target.exists():
+    if target.exists() and is_sound(target):
         return target
     BUILT_DIR.mkdir(exist_ok=True)
+    for left in BUILT_DIR.glob("tmp*.so"):  # of a build that was killed
+        left.unlink(missing_ok=True)
     with tempfile.NamedTemporaryFile(dir=BUILT_DIR, suffix=".so", delete=False) as made:
         made_path = Path(made.name)
     try:
         compile_library(compiler, made_path)
+        if not is_sound(made_path):
+            raise OSError(f"{compiler} made a library that cannot be loaded")
         made_path.chmod(0o644)
         made_path.replace(target)
     finally:

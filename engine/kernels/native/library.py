@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Sequence
 from ctypes import POINTER, c_float, c_int32, c_int64, c_void_p
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import EngineError
-from engine.kernels.native.build import library_path
+from engine.kernels.native.build import is_sound, library_path
 from engine.kernels.native.structs import (
     GROUP_COLUMNS,
     TILE_ROWS,
@@ -30,9 +31,18 @@ from engine.kernels.native.structs import (
 
 @cache
 def load_library() -> ctypes.CDLL | None:
-    """The library, or None where it was not built. Its calls release the GIL."""
+    """The library, or None where it was not built, or was damaged since. Its calls release the
+    GIL."""
     path = library_path()
-    return open_library(path) if path.exists() else None
+    if not path.exists():
+        return None
+    if not is_sound(path):
+        logger.warning(
+            "The native kernels in %s are damaged and not used; scripts/setup builds them anew.",
+            path,
+        )
+        return None
+    return open_library(path)
 
 
 def open_library(path: Path) -> ctypes.CDLL:
@@ -72,6 +82,9 @@ def open_library(path: Path) -> ctypes.CDLL:
     _declare(library, "lectern_quantize", [c_void_p, c_int64, c_int64] + [c_void_p] * 3)
     _check_layout(library)
     return library
+
+
+logger = logging.getLogger(__name__)
 
 
 class NativeError(EngineError):

@@ -206,3 +206,18 @@ def test_would_fit_says_what_admit_does() -> None:
     assert not allocator.admit(asking)
     allocator.free(first)
     assert allocator.admit(asking)
+
+
+def test_the_room_ahead_is_what_growth_has_blocks_for() -> None:
+    """The rest of the last block, free blocks, and those that only the prefix cache holds."""
+    allocator = BlockAllocator(6, 4)
+    allocator.free(computed(allocator, sequence(tuple(range(50, 58)), name="cached")))
+    other = computed(allocator, sequence((90, 91), name="other"))
+    growing = computed(allocator, sequence(tuple(range(5)), name="growing"))
+    assert allocator.pool.num_cached == 2
+    assert allocator.room_ahead(growing) == 3 + 3 * 4
+    assert not allocator.grow(growing, num_ahead=16)
+    assert allocator.grow(growing, num_ahead=15)
+    assert allocator.room_ahead(growing) == 15, "its own blocks count still"
+    assert allocator.room_ahead(other) == 2
+    allocator.check([growing, other])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from engine.scheduling.admission import STARVED_AFTER_S
@@ -219,3 +221,18 @@ def test_a_hit_that_was_never_used_is_not_reported() -> None:
     assert light.num_computed_tokens == 8
     assert light.num_cached_tokens is None
     assert light.first_scheduled_s is None
+
+
+def test_nothing_is_kept_of_requests_that_left_while_they_waited() -> None:
+    """Nobody can be admitted meanwhile, so the queue is not looked through."""
+    bench = Bench(max_num_seqs=1, num_blocks=512)
+    send(bench, "endless", max_tokens=1000)
+    bench.step()
+    for index in range(100):
+        sequence = send(bench, f"gone{index}", (index,))
+        bench.step()
+        bench.scheduler.finish(sequence)
+    del sequence
+    gc.collect()
+    left = [found for found in gc.get_objects() if type(found) is Sequence]
+    assert not [found for found in left if found.request_id.startswith("gone")]

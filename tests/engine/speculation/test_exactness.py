@@ -193,6 +193,16 @@ def test_a_full_cache_makes_no_room_for_drafts() -> None:
         assert got[request.request_id][1] == expected_tokens(request.prompt_token_ids, 12)
 
 
+def test_drafts_fill_the_last_blocks_and_no_more() -> None:
+    """Of nine drafts, three blocks have room for seven behind a prompt of four and its token."""
+    drafter = GuessingDrafter(next_token, always(9), always(3))
+    _, got = play([make("r", (5, 6, 7, 8))], drafter, num_blocks=3)
+    assert got["r"][1] == expected_tokens((5, 6, 7, 8), 8)
+    assert got["r"][2].type is FinishType.KV_CAPACITY  # type: ignore[attr-defined]
+    assert [limit for _, limit in drafter.asked] == [7, 3]
+    assert drafter.observed == [(7, 3), (3, 2)], "the last one ends the answer"
+
+
 def test_wrong_drafts_never_reach_the_prefix_cache() -> None:
     """Each answer's blocks are found again by a request for exactly its tokens, and by none for
     the drafts that were refused; `SlotRunner` fails where a block holds anything else."""
@@ -310,3 +320,4 @@ def test_any_requests_with_any_drafts_in_any_pool(
     }
     drafter = GuessingDrafter(next_token, cycle(0), cycle(1))
     assert play(made, drafter, **options)[1] == play(made, None, **options)[1]
+    assert [count for count, _ in drafter.observed] == drafter.proposed, "none are taken back"

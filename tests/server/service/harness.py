@@ -25,10 +25,10 @@ from server.service.limits import ServiceLimits
 from server.service.routes import create_routes
 from server.service.service import Service
 from server.service.ws_protocol import LingeringWebSocketProtocol
+from tests.support.cases import CASES
 
 MODEL = "scripted"
 SECRET = b"a secret for tests only"
-CASES = Path(__file__).parents[2] / "cases"
 TINY_MODEL = CASES / "MOD-01-tied_sharded"
 """Two layers, a vocabulary of 260: the bytes and four control tokens; a window of 256."""
 
@@ -205,12 +205,6 @@ def text_of(events: list[Json], index: int = 0) -> str:
         for choice in event["choices"]
         if choice["index"] == index
     )
-
-
-def case(name: str) -> Json:
-    """A case of tests/cases by its id."""
-    found: Json = json.loads((CASES / f"{name}.json").read_text())
-    return found
 
 
 def filled(value: Any) -> Any:

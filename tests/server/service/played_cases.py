@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.api import Script
-from tests.server.service.harness import Json, case, filled, serving
+from tests.server.service.harness import Json, filled, serving
+from tests.support.cases import case
 
 
 def is_met(expect: Json, status: int, body: Json) -> bool:

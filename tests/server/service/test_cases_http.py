@@ -8,8 +8,6 @@ import pytest
 
 from engine.api import Script
 from tests.server.service.harness import (
-    CASES,
-    case,
     filled,
     parse_sse,
     scripted_answer,
@@ -17,6 +15,7 @@ from tests.server.service.harness import (
     text_of,
 )
 from tests.server.service.played_cases import play
+from tests.support.cases import CASES, case
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,6 @@ from tests.server.service.harness import (
     TINY_MODEL,
     Json,
     Server,
-    case,
     eventually,
     filled,
     parse_sse,
@@ -21,6 +20,7 @@ from tests.server.service.harness import (
     text_of,
 )
 from tests.server.service.played_cases import play, strict_json
+from tests.support.cases import case
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 

@@ -14,7 +14,7 @@ from engine.api import Tokenizer
 from server.service.chat_template import ChatTemplate
 from server.service.errors import BadRequestError, InternalError, ServiceError, TemplateError
 from server.service.messages import ChatMessage
-from tests.server.service.harness import case
+from tests.support.cases import case
 
 SPECIAL = {
     "<s>": 1000,

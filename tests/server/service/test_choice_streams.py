@@ -17,7 +17,7 @@ from engine.api import (
     TokenLogprobs,
 )
 from engine.text.byte_tokenizer import ByteTokenizer
-from server.service.choice_streams import ChoiceStream, merged
+from server.service.choice_streams import ChoiceStream, collected, merged
 from server.service.errors import InternalError
 from server.service.replies import TextShape
 
@@ -36,6 +36,15 @@ def make(index: int = 0, *, logprobs: bool = False) -> tuple[OutputStream, Choic
     stream = OutputStream(RequestId(f"r{index}"))
     tokenizer = ByteTokenizer() if logprobs else None
     return stream, ChoiceStream(index, stream, TextShape(), tokenizer)
+
+
+async def until_read(stream: OutputStream) -> None:
+    """Lets others run until nothing waits for the stream's reader; fails if nobody reads."""
+    for _ in range(20):
+        if not stream.pending_chars:
+            return
+        await asyncio.sleep(0)
+    pytest.fail(f"{stream.request_id} has no reader")
 
 
 @pytest.mark.parametrize("logprobs", [False, True])
@@ -62,6 +71,39 @@ async def test_an_engine_that_fails_is_an_internal_error() -> None:
     put(stream, "a", Finish(FinishDetail(FinishType.ERROR), message="The model failed."))
     with pytest.raises(InternalError, match="The model failed"):
         await choice.collect()
+
+
+async def test_whole_answers_are_read_side_by_side() -> None:
+    """What comes for a later choice does not wait until the first one ends."""
+    pairs = [make(index, logprobs=True) for index in range(3)]
+    choices = [choice for _, choice in pairs]
+    reading = asyncio.create_task(collected(choices))
+    for letter in "xyz":
+        for index in (2, 1, 0):
+            await until_read(pairs[index][0])
+            put(pairs[index][0], f"{letter}{index}")
+    for stream, _ in pairs:
+        await until_read(stream)
+        assert not reading.done()
+        put(stream, "", END)
+    answers = await reading
+    assert [answer.text for answer in answers] == [f"x{i}y{i}z{i}" for i in range(3)]
+    assert [answer.finish for answer in answers] == [END] * 3
+    assert answers[1].logprobs is not None
+    assert answers[1].logprobs["tokens"] == ["x", "1", "y", "1", "z", "1"]
+
+
+async def test_one_choice_that_fails_ends_the_reading_of_all() -> None:
+    pairs = [make(index) for index in range(3)]
+    choices = [choice for _, choice in pairs]
+    reading = asyncio.create_task(collected(choices))
+    put(pairs[1][0], "a", Finish(FinishDetail(FinishType.ERROR), message="The model failed."))
+    with pytest.raises(InternalError, match="The model failed"):
+        await reading
+    for index in (0, 2):
+        stream, choice = pairs[index]
+        put(stream, "b", END)
+        assert await choice.get() is not None, "nobody else reads any more"
 
 
 @pytest.mark.parametrize("count", [1, 3])

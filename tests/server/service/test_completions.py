@@ -316,6 +316,18 @@ async def test_a_heartbeat_keeps_a_waiting_stream_open() -> None:
     assert text_of([parse_event(event) for event in events]) == "late"
 
 
+async def test_no_choice_of_a_whole_reply_counts_as_read_slowly() -> None:
+    """All are read while they come: together they may be far longer than what may wait."""
+    script = Script(answer=lambda _: "x" * 200, token_chars=1, token_s=0.002)
+    # A token and its two log probabilities count 129 characters: an answer is 25,800.
+    async with serving(script, max_pending_chars=20_000) as server:
+        response = await server.chat(n=2, logprobs=True, top_logprobs=1)
+    choices = response.json()["choices"]
+    assert [choice["finish_reason"] for choice in choices] == ["stop"] * 2
+    assert [choice["message"]["content"] for choice in choices] == ["x" * 200] * 2
+    assert [len(choice["logprobs"]["content"]) for choice in choices] == [200] * 2
+
+
 async def test_a_client_that_does_not_read_is_dropped() -> None:
     """MEM-01: the engine is free after the send timeout, and nobody else has noticed."""
     script = Script(answer=lambda _: [b"x" * 20_000] * 5000, token_s=0.002)

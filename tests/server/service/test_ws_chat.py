@@ -10,12 +10,12 @@ from tests.server.service.harness import (
     MODEL,
     Json,
     Server,
-    case,
     eventually,
     scripted_answer,
     serving,
 )
 from tests.server.service.socket_events import SLOW, SLOW_TEXT, check_run, text_in
+from tests.support.cases import case
 
 pytestmark = pytest.mark.anyio
 
