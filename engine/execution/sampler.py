@@ -38,7 +38,8 @@ class Sampler:
 
         A draw depends on nothing but the sequence, so the drafts that equal what is drawn in
         their place are what would have been drawn without them: speculation changes no answer.
-        NaN and infinite logits raise nothing; what they draw is some token of the vocabulary."""
+        NaN and infinite logits raise nothing; what they draw is some token of the vocabulary, and
+        `find_failures` names the requests that must not go on with it."""
         drawn = _draw(self._adjuster.adjust(logits, items), items)
         accepted: list[tuple[int, ...]] = []
         first = 0

@@ -74,9 +74,7 @@ class ConfigFields:
     def integers(self, name: str) -> list[int]:
         """A list of integers from 0 on."""
         value = self._get(name, None)
-        if not isinstance(value, list) or not all(
-            is_integer(item) and item >= 0 for item in value
-        ):
+        if not isinstance(value, list) or not all(is_integer(item) and item >= 0 for item in value):
             raise self._error(name, "a list of integers from 0 on", value)
         return value
 
@@ -125,5 +123,6 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def is_finite_number(value: object) -> TypeGuard[int | float]:
     """Whether it is a number that a float can be; truth values are none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # false for a NaN

@@ -133,15 +133,18 @@ def _convert(path: Path, folder: Path, dtype: torch.dtype, on_progress: LoadProg
     file = GGUFFile(path)
     config = gguf_config(file)
     generation_config = gguf_generation_config(file)
-    read_model_config(config, generation_config)  # refuses before the long work
+    # These refuse before the long work.
+    read_model_config(config, generation_config)
+    tokenizer = tokenizer_json(file.metadata)
+    tokenizer_options = tokenizer_config(file.metadata)
     tensors = GGUFTensors(file, config)
     _write_weights(folder / SINGLE_FILE, tensors, dtype, lambda done: on_progress(sentence, done))
     config["dtype"] = str(dtype).removeprefix("torch.")
     for name, content in (
         ("config.json", config),
         ("generation_config.json", generation_config),
-        ("tokenizer.json", tokenizer_json(file.metadata)),
-        ("tokenizer_config.json", tokenizer_config(file.metadata)),
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", tokenizer_options),
         (_RECORD, {"format": _FORMAT, "source": path.name}),
     ):
         _write_json(folder / name, content)

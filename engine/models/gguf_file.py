@@ -18,6 +18,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from engine.errors import ModelLoadError, UnsupportedModelError
+from engine.models.config_fields import ConfigFields
 
 _SCALARS = {
     0: "B",
@@ -120,7 +121,8 @@ class GGUFFile:
             key = cursor.string()
             metadata[key] = cursor.value(cursor.unpack("I")[0])
         table = [self._read_entry(cursor) for _ in range(num_tensors)]
-        alignment = int(metadata.get("general.alignment", 32))
+        fields = ConfigFields(metadata, str(self.path))
+        alignment = fields.size("general.alignment", 32)
         data_start = -(-cursor.position // alignment) * alignment
         self.metadata = metadata
         self.tensors = {
@@ -130,6 +132,11 @@ class GGUFFile:
         for name, tensor in self.tensors.items():
             if tensor.end > len(self._map):
                 raise ModelLoadError(f"{self.path} is cut: it lacks data of the tensor {name!r}.")
+            if (tensor.start - data_start) % alignment:
+                raise ModelLoadError(
+                    f"{self.path} is damaged: the tensor {name!r} does not begin at a multiple of "
+                    f"{alignment} bytes."
+                )
 
     def _read_entry(
         self, cursor: _Cursor
@@ -147,6 +154,12 @@ class GGUFFile:
                 f"{kind.name if kind is not None else code}; supported are: {supported}."
             )
         block, block_bytes = GGML_QUANT_SIZES[kind]
+        columns = shape[-1] if shape else 1
+        if columns % block:
+            raise ModelLoadError(
+                f"{self.path} is damaged: the tensor {name!r} is quantized as {kind.name}, in "
+                f"blocks of {block}, and has {columns} columns."
+            )
         return name, kind, shape, start, math.prod(shape) // block * block_bytes
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.errors import UnsupportedModelError
+from engine.errors import ModelLoadError, UnsupportedModelError
+from engine.models.config_fields import ConfigFields, is_finite_number
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # values of tokenizer.ggml.token_type
 _END_TEXTS = frozenset(
@@ -21,6 +22,9 @@ _END_TEXTS = frozenset(
     }
 )
 """Control tokens by which models end an answer, whatever the file names as its EOS."""
+
+_TOKENS = "tokenizer.ggml.tokens"
+_SOURCE = "The GGUF file"
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -71,7 +75,8 @@ _MATCHES_WHOLE_WORDS_FIRST = frozenset({"llama-bpe", "llama3", "llama-v3"})
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of tokenizer.json. Raises UnsupportedModelError, naming the kind."""
+    """The content of tokenizer.json. Raises UnsupportedModelError, naming the kind, and
+    ModelLoadError, naming the field."""
     kind = metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
         parts = _byte_level_parts(metadata)
@@ -93,8 +98,10 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of tokenizer_config.json, chat template included."""
-    tokens = metadata["tokenizer.ggml.tokens"]
+    """The content of tokenizer_config.json, chat template included. Raises ModelLoadError,
+    naming the field."""
+    fields = ConfigFields(metadata, _SOURCE)
+    tokens = fields.texts(_TOKENS)
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -102,12 +109,12 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
             metadata.get("tokenizer.ggml.add_bos_token", _wants_bos_by_default(metadata))
         ),
     }
-    for name in ("bos", "eos", "unknown", "padding"):
-        token_id = metadata.get(f"tokenizer.ggml.{name}_token_id")
+    # The padding token is not among them: nothing is padded, and files name ones that are not.
+    for name, short in (("bos", "bos"), ("eos", "eos"), ("unknown", "unk")):
+        token_id = fields.index(f"tokenizer.ggml.{name}_token_id", len(tokens))
         if token_id is not None:
-            short = {"unknown": "unk", "padding": "pad"}.get(name, name)
             config[f"{short}_token"] = tokens[token_id]
-    if template := metadata.get("tokenizer.chat_template"):
+    if template := fields.text("tokenizer.chat_template", ""):
         config["chat_template"] = template
     return config
 
@@ -122,22 +129,35 @@ def _wants_bos_by_default(metadata: Mapping[str, Any]) -> bool:
 
 def find_end_ids(metadata: Mapping[str, Any]) -> tuple[int, ...]:
     """Every id that ends an answer, ascending: those that the file names, and control tokens
-    whose text is known to end one."""
-    ids = {
-        metadata[key]
+    whose text is known to end one. Raises ModelLoadError, naming the field."""
+    fields = ConfigFields(metadata, _SOURCE)
+    tokens = _typed_tokens(metadata)
+    named = (
+        fields.index(f"tokenizer.ggml.{name}_token_id", len(tokens))
         for name in ("eos", "eot", "eom")
-        if (key := f"tokenizer.ggml.{name}_token_id") in metadata
-    }
-    for token_id, (text, kind) in enumerate(_typed_tokens(metadata)):
+    )
+    ids = {token_id for token_id in named if token_id is not None}
+    for token_id, (text, kind) in enumerate(tokens):
         if kind == _CONTROL and text in _END_TEXTS:
             ids.add(token_id)
     return tuple(sorted(ids))
 
 
 def _typed_tokens(metadata: Mapping[str, Any]) -> Sequence[tuple[str, int]]:
-    tokens = metadata.get("tokenizer.ggml.tokens", ())
-    kinds = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    fields = ConfigFields(metadata, _SOURCE)
+    tokens = fields.texts(_TOKENS)
+    kinds = [1] * len(tokens)
+    if metadata.get("tokenizer.ggml.token_type"):
+        kinds = fields.integers("tokenizer.ggml.token_type")
+    _check_length("tokenizer.ggml.token_type", kinds, tokens)
     return list(zip(tokens, kinds, strict=True))
+
+
+def _check_length(name: str, values: Sequence[object], tokens: Sequence[str]) -> None:
+    if len(values) != len(tokens):
+        raise ModelLoadError(
+            f"{_SOURCE}: {name} has {len(values)} entries for {len(tokens)} tokens."
+        )
 
 
 def _added_tokens(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -146,7 +166,7 @@ def _added_tokens(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
         for token_id, (_, kind) in enumerate(_typed_tokens(metadata))
         if kind in (_CONTROL, _UNKNOWN, _USER_DEFINED)
     }
-    tokens = metadata["tokenizer.ggml.tokens"]
+    tokens = metadata[_TOKENS]
     return [
         {
             "id": token_id,
@@ -171,7 +191,9 @@ def _vocabulary(metadata: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _byte_level_parts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    name = metadata.get("tokenizer.ggml.pre", "default")
+    fields = ConfigFields(metadata, _SOURCE)
+    name = fields.text("tokenizer.ggml.pre", "default")
+    merges = fields.texts("tokenizer.ggml.merges")
     if name not in _PRE_TOKENIZERS:
         raise UnsupportedModelError(
             f"The pre-tokenizer {name!r} is not supported; "
@@ -185,7 +207,7 @@ def _byte_level_parts(metadata: Mapping[str, Any]) -> dict[str, Any]:
             "type": "BPE",
             "ignore_merges": name in _MATCHES_WHOLE_WORDS_FIRST,
             "vocab": _vocabulary(metadata),
-            "merges": [merge.split(" ", 1) for merge in metadata["tokenizer.ggml.merges"]],
+            "merges": [merge.split(" ", 1) for merge in merges],
         },
     }
 
@@ -205,18 +227,24 @@ def _sentencepiece_parts(metadata: Mapping[str, Any]) -> dict[str, Any]:
         normalizers.insert(0, {"type": "Prepend", "prepend": "\u2581"})
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     vocabulary = _vocabulary(metadata)
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    fields = ConfigFields(metadata, _SOURCE)
+    tokens = fields.texts(_TOKENS)
+    unknown = fields.index("tokenizer.ggml.unknown_token_id", len(tokens)) or 0
+    scores = metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, list) or not all(map(is_finite_number, scores)):
+        raise ModelLoadError(f"{_SOURCE}: tokenizer.ggml.scores must be a list of numbers.")
+    _check_length("tokenizer.ggml.scores", scores, tokens)
     return {
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {
             "type": "BPE",
-            "unk_token": metadata["tokenizer.ggml.tokens"][unknown],
+            "unk_token": tokens[unknown] if tokens else None,
             "fuse_unk": True,
             "byte_fallback": True,
             "vocab": vocabulary,
-            "merges": _merges_by_score(vocabulary, metadata["tokenizer.ggml.scores"]),
+            "merges": _merges_by_score(vocabulary, scores),
         },
     }
 

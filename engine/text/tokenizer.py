@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,12 @@ class HFTokenizer:
     ) -> None:
         """`chat_template` wins over the one in `tokenizer_config`. Without `eos_token_ids` the
         tokenizer's own EOS ends an answer. Raises ModelLoadError."""
-        try:
+        with _library_errors():
             self._parsing = Backend.from_str(tokenizer_json)
-        except Exception as error:  # the library raises nothing more exact
-            raise ModelLoadError(f"tokenizer.json cannot be read: {error}.") from error
-        self._parsing.no_truncation()
-        self._parsing.no_padding()
-        # Whether control tokens are parsed is a state of the backend, so there are two.
-        self._plain = _plain_backend(self._parsing)
+            self._parsing.no_truncation()
+            self._parsing.no_padding()
+            # Whether control tokens are parsed is a state of the backend, so there are two.
+            self._plain = _plain_backend(self._parsing)
         self._plain.encode_special_tokens = True
         added = self._parsing.get_added_tokens_decoder()
         self._special = {
@@ -66,6 +65,8 @@ class HFTokenizer:
             tokenizer_json = (folder / "tokenizer.json").read_text(encoding="utf-8")
             config_path = folder / "tokenizer_config.json"
             config = json.loads(config_path.read_text("utf-8")) if config_path.exists() else {}
+            if not isinstance(config, dict):
+                raise ModelLoadError(f"{config_path} does not hold a JSON object.")
             template_path = folder / "chat_template.jinja"
             template = template_path.read_text("utf-8") if template_path.exists() else None
         except FileNotFoundError as error:
@@ -160,8 +161,23 @@ class HFTokenizer:
         bos = self._parsing.token_to_id(self._bos_token) if self._bos_token else None
         adds_bos = config.get("add_bos_token")
         if adds_bos is None:
-            adds_bos = self._parsing.encode("", add_special_tokens=True).ids[:1] == [bos]
+            with _library_errors():
+                adds_bos = self._parsing.encode("", add_special_tokens=True).ids[:1] == [bos]
         return bos if adds_bos else None
+
+
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """Turns whatever the library raises into ModelLoadError."""
+    try:
+        yield
+    except Exception as error:  # the library raises nothing more exact
+        raise ModelLoadError(f"tokenizer.json cannot be read: {error}.") from error
+    except BaseException as error:
+        # A panic of its native code is no Exception, and its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ModelLoadError(f"tokenizer.json cannot be read: {error}.") from error
 
 
 def _plain_backend(parsing: Backend) -> Backend:
@@ -234,7 +250,9 @@ def _token_text(value: object) -> str | None:
 def _template(value: object) -> str | None:
     """One template, or a list of named ones of which `default` is meant."""
     if isinstance(value, list):
-        named = {item.get("name"): item.get("template") for item in value}
+        named = {
+            item.get("name"): item.get("template") for item in value if isinstance(item, Mapping)
+        }
         value = named.get("default")
     return value if isinstance(value, str) else None
 

@@ -45,3 +45,19 @@ def test_the_alternatives_do_not_depend_on_company() -> None:
     for row, one in enumerate(together):
         (alone,) = token_logprobs(logits[row : row + 1], [0], [len(one.top)])
         assert alone.top == one.top
+
+
+def test_they_do_not_depend_on_company_or_threads() -> None:
+    """To the last bit: torch splits the sum of one row between threads."""
+    logits = torch.randn(9, 151_936, generator=torch.Generator().manual_seed(3)) - 12.0
+    logits[:, 5] = 0.0  # a total near 1, which shows the last bits of its sum
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        together = token_logprobs(logits, [5] * 9, [20] * 9)
+        alone = [token_logprobs(logits[i : i + 1], [5], [20])[0] for i in range(9)]
+    finally:
+        torch.set_num_threads(num_threads)
+    assert alone == together
+    wanted = torch.log_softmax(logits.double(), 1)[:, 5].tolist()
+    assert [one.logprob for one in alone] == pytest.approx(wanted, abs=1e-5)

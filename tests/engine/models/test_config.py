@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from engine.models.config import (
 from engine.models.rope_config import RopeConfig
 
 CASES = Path(__file__).parents[2] / "cases"
+
+SENSELESS_NUMBERS = (0, -1e-6, math.nan, math.inf, "small", True)
+GEMMA_NUMBERS = ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping")
 
 
 def config(architecture: str = "LlamaForCausalLM", **changes: Any) -> dict[str, Any]:
@@ -250,7 +254,36 @@ def test_other_forms_are_refused(changes: dict[str, Any], word: str) -> None:
         ({"hidden_size": "big"}, "hidden_size must be a positive integer"),
         ({"num_hidden_layers": 0}, "num_hidden_layers"),
         ({"num_key_value_heads": 3}, "no multiple"),
-        ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
+        ({"num_hidden_layers": 2**30}, "num_hidden_layers can be 10000 at most"),
+        *(
+            ({"rms_norm_eps": value}, "rms_norm_eps must be a positive number")
+            for value in SENSELESS_NUMBERS
+        ),
+        *(
+            ({"rope_theta": value}, "rope_theta must be a positive number")
+            for value in SENSELESS_NUMBERS
+        ),
+        *(
+            ({key: value, "architectures": ["Gemma2ForCausalLM"]}, key)
+            for key in GEMMA_NUMBERS
+            for value in SENSELESS_NUMBERS
+        ),
+        ({"rope_scaling": "linear"}, "rope_scaling must be an object"),
+        ({"rope_parameters": [1], "architectures": ["Gemma3ForCausalLM"]}, "rope_parameters"),
+        ({"quantization_config": "awq"}, "quantization_config must be an object"),
+        ({"mlp_only_layers": 3, "architectures": ["Qwen3MoeForCausalLM"]}, "mlp_only_layers"),
+        ({"max_window_layers": "x", "architectures": ["Qwen2ForCausalLM"]}, "max_window_layers"),
+        ({"layer_types": 7, "architectures": ["Gemma2ForCausalLM"]}, "layer_types must be a list"),
+        (
+            {"sliding_window_pattern": 0, "architectures": ["Gemma2ForCausalLM"]},
+            "sliding_window_pattern",
+        ),
+        (
+            {"no_rope_layer_interval": 0, "architectures": ["SmolLM3ForCausalLM"]},
+            "no_rope_layer_interval",
+        ),
+        ({"eos_token_id": "</s>"}, "eos_token_id must be an id or a list of ids"),
+        ({"eos_token_id": [1, [2]]}, "eos_token_id"),
         ({"rope_scaling": {"type": "linear"}}, "lacks factor"),
         ({"sliding_window": -1, "architectures": ["MistralForCausalLM"]}, "sliding_window"),
         ({"no_rope_layers": [1], "architectures": ["SmolLM3ForCausalLM"]}, "no_rope_layers"),
@@ -283,6 +316,7 @@ def test_eos_of_both_files() -> None:
         (5, {"eos_token_id": 7}, (5, 7)),
         (None, {"eos_token_id": [9, 8]}, (8, 9)),
         (None, {"eos_token_id": None}, ()),
+        (-1, {"eos_token_id": [3]}, (3,)),
     ],
 )
 def test_eos_as_a_number_or_a_list(

@@ -3,6 +3,8 @@ refused."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ def test_llama3_rope_scaling_is_found_from_its_divisors(
         ({"llama__attention__value_length": 8}, UnsupportedModelError, "attention.value_length"),
         ({"llama__attention__head_count_kv": [2, 1]}, UnsupportedModelError, "differs by layer"),
         ({"llama__logit_scale": 0.5}, UnsupportedModelError, "llama.logit_scale"),
-        ({"llama__expert_count": 8}, ModelLoadError, "lacks the field llama.expert_used_count"),
+        ({"llama__expert_count": 8}, ModelLoadError, "lacks llama.expert_used_count"),
         (
             {"llama__expert_count": 8, "llama__expert_used_count": 2},
             ModelLoadError,
@@ -136,3 +138,72 @@ def test_end_of_turn_tokens_end_an_answer_too(
     file = rewritten(tmp_path / "m.gguf", tiny_model("llama"))
     assert gguf_generation_config(file) == {"eos_token_id": [0, 2]}
     assert read_json(tiny_model("llama") / "generation_config.json")["eos_token_id"] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            (key, value)
+            for key in ("attention.head_count", "embedding_length", "block_count", "context_length")
+            for value in (0, -1, 2**63, "x", 1.5, True)
+        ),
+        *(
+            (key, value)
+            for key in ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+            for value in (0.0, -1.0, math.nan, math.inf, "x", [1.0])
+        ),
+        ("expert_count", -1),
+        ("attention.key_length", 0),
+        ("attention.value_length", "x"),
+        ("rope.scaling.type", 7),
+    ],
+)
+def test_senseless_metadata_are_named(
+    key: str, value: Any, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = rewritten(tmp_path / "m.gguf", tiny_model("llama"))
+    file.metadata = {**file.metadata, f"llama.{key}": value}
+    with pytest.raises(ModelLoadError, match=rf"m\.gguf: llama\.{re.escape(key)} "):
+        gguf_config(file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokenizer.ggml.eos_token_id", 999_999),
+        ("tokenizer.ggml.bos_token_id", "x"),
+        ("tokenizer.ggml.tokens", 5),
+        ("general.sampling.temp", math.nan),
+        ("general.architecture", 3),
+    ],
+)
+def test_senseless_metadata_of_tokens_are_named(
+    key: str, value: Any, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = rewritten(tmp_path / "m.gguf", tiny_model("llama"))
+    file.metadata = {**file.metadata, key: value}
+    read = gguf_generation_config if "sampling" in key else gguf_config
+    with pytest.raises(ModelLoadError, match=re.escape(key)):
+        read(file)
+
+
+def test_frequency_factors_of_another_width_are_named(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = rewritten(tmp_path / "m.gguf", tiny_model("llama"))
+    entry = GGUFTensor(GGMLQuantizationType.F32, (5,), 0, 0)
+    file.tensors = {**file.tensors, "rope_freqs.weight": entry}
+    monkeypatch.setattr(file, "dequantize", lambda name: np.ones(5, np.float32))
+    with pytest.raises(ModelLoadError, match=r"rope_freqs\.weight .* 8 frequencies"):
+        gguf_config(file)
+
+
+def test_an_embedding_that_is_no_matrix_is_named(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = rewritten(tmp_path / "m.gguf", tiny_model("llama"))
+    entry = GGUFTensor(GGMLQuantizationType.F32, (), 0, 4)
+    file.tensors = {**file.tensors, "token_embd.weight": entry}
+    with pytest.raises(ModelLoadError, match=r"token_embd\.weight has 0 dimensions, not 2"):
+        gguf_config(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import gguf
@@ -11,7 +12,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 
 from engine.errors import ModelLoadError, UnsupportedModelError
-from engine.models.gguf_file import GGUFFile
+from engine.models.gguf_file import SUPPORTED_TYPES, GGUFFile
 
 KINDS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 VALUES = np.random.default_rng(3).normal(size=(600, 512)).astype(np.float32)
@@ -80,6 +81,46 @@ def test_unknown_quantization_is_named(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(UnsupportedModelError, match=r"'matrix'.*IQ4_XS.*Q4_K"):
         GGUFFile(tmp_path / "m.gguf")
+
+
+def write_raw(path: Path, kind: int, columns: int, *, offset: int = 0, alignment: int = 32) -> Path:
+    """A file of one tensor of 8 rows, written as it stands, with room for any kind of data."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    header = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    header += text("general.alignment") + struct.pack("<II", 4, alignment)
+    header += text("matrix") + struct.pack("<IQQIQ", 2, columns, 8, kind, offset)
+    path.write_bytes(header + bytes(1 << 16))
+    return path
+
+
+@pytest.mark.parametrize("code", sorted(SUPPORTED_TYPES))
+def test_columns_are_whole_blocks(code: GGMLQuantizationType, tmp_path: Path) -> None:
+    """A row of half a block is refused, though the whole tensor has a whole number of blocks."""
+    block, _ = gguf.GGML_QUANT_SIZES[code]
+    whole = GGUFFile(write_raw(tmp_path / "m.gguf", code, 3 * block))
+    assert whole.tensors["matrix"].shape == (8, 3 * block)
+    if block > 1:
+        columns = 3 * block // 2
+        path = write_raw(tmp_path / "m.gguf", code, columns)
+        words = rf"'matrix'.* {code.name}, in blocks of {block}, and has {columns} columns"
+        with pytest.raises(ModelLoadError, match=words):
+            GGUFFile(path)
+
+
+def test_senseless_alignment_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"general\.alignment must be a positive"):
+        GGUFFile(write_raw(tmp_path / "m.gguf", GGMLQuantizationType.F32, 4, alignment=0))
+
+
+def test_a_tensor_between_the_aligned_places_is_named(tmp_path: Path) -> None:
+    kind = GGMLQuantizationType.F32
+    aligned = GGUFFile(write_raw(tmp_path / "m.gguf", kind, 4, offset=64))
+    assert aligned.tensors["matrix"].start % 32 == 0
+    with pytest.raises(ModelLoadError, match=r"'matrix' does not begin at a multiple of 32"):
+        GGUFFile(write_raw(tmp_path / "m.gguf", kind, 4, offset=3))
 
 
 @pytest.mark.parametrize("kept", [0, 3, 10, 40, 150, 400, -1])

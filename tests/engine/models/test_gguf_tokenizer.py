@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from engine.errors import UnsupportedModelError
+from engine.errors import ModelLoadError, UnsupportedModelError
 from engine.models.gguf_tokenizer import find_end_ids, tokenizer_config, tokenizer_json
 from engine.text.tokenizer import HFTokenizer
 from tests.support.gguf_files import gguf_tokenizer_metadata
@@ -23,6 +23,8 @@ TEXTS = [
     "<|im_start|>user\nhi<|im_end|>\n",
     "",
 ]
+
+BAD_IDS = (-1, 264, 2**32 - 1, "x", 1.0)
 
 
 def tokenizer(metadata: dict[str, Any]) -> HFTokenizer:
@@ -168,3 +170,47 @@ def test_sentencepiece_without_a_blank_in_front() -> None:
     names = SENTENCEPIECE["tokenizer.ggml.tokens"]
     assert [names[i] for i in ours.encode("ab a")] == ["ab", "▁a"]
     assert ours.decode(ours.encode("ab a")) == "ab a"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((f"{name}_token_id", value) for name in ("bos", "eos", "unknown") for value in BAD_IDS),
+        ("tokens", None),
+        ("tokens", ["a", 1]),
+        ("token_type", [1]),
+        ("token_type", ["x"] * 264),
+        ("scores", None),
+        ("scores", [0.0]),
+        ("scores", ["x"] * 264),
+    ],
+)
+def test_senseless_metadata_are_named(key: str, value: Any) -> None:
+    metadata = {**SENTENCEPIECE, f"tokenizer.ggml.{key}": value}
+    with pytest.raises(ModelLoadError, match=f"tokenizer.ggml.{key}"):
+        tokenizer(metadata)
+
+
+@pytest.mark.parametrize("name", ["eos", "eot", "eom"])
+@pytest.mark.parametrize("value", BAD_IDS)
+def test_end_ids_outside_the_tokens_are_named(name: str, value: object) -> None:
+    metadata = {**SENTENCEPIECE, f"tokenizer.ggml.{name}_token_id": value}
+    with pytest.raises(ModelLoadError, match=f"tokenizer.ggml.{name}_token_id"):
+        find_end_ids(metadata)
+
+
+def test_senseless_metadata_of_byte_level_files_are_named() -> None:
+    changes: tuple[tuple[str, Any], ...] = (
+        ("tokenizer.ggml.merges", None),
+        ("tokenizer.ggml.merges", [1]),
+        ("tokenizer.ggml.pre", ["qwen2"]),
+        ("tokenizer.chat_template", 7),
+    )
+    for key, value in changes:
+        with pytest.raises(ModelLoadError, match=key):
+            tokenizer({**byte_level(["a"], [], "default"), key: value})
+
+
+def test_a_padding_token_outside_the_tokens_does_no_harm() -> None:
+    metadata = {**SENTENCEPIECE, "tokenizer.ggml.padding_token_id": 2**32 - 1}
+    assert tokenizer(metadata).eos_token == "</s>"

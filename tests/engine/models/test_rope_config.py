@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -116,3 +117,50 @@ def test_positions_of_a_stretched_window() -> None:
     yarn = read(rope_scaling={"type": "yarn", "original_max_position_embeddings": 512, **scaling})
     assert yarn.max_positions(2048) == 2048
     assert yarn.max_positions(1024) == 2048
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "x"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("linear", "factor"),
+        ("dynamic", "factor"),
+        ("llama3", "factor"),
+        ("llama3", "low_freq_factor"),
+        ("llama3", "high_freq_factor"),
+        ("yarn", "factor"),
+        ("yarn", "attention_factor"),
+        ("longrope", "attention_factor"),
+        ("default", "rope_theta"),
+    ],
+)
+def test_senseless_numbers_are_named(kind: str, name: str, value: object) -> None:
+    parameters = {"rope_type": kind, **LLAMA3, **FACTORS, name: value}
+    with pytest.raises(ModelLoadError, match=f"{name} must be a positive number"):
+        read(4, rope_parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [
+        (
+            {**LLAMA3, "rope_type": "llama3", "low_freq_factor": 4.0},
+            "must be above low_freq_factor",
+        ),
+        ({"rope_type": "yarn", "factor": 2.0, "rope_theta": 1.0}, "rope_theta cannot be 1.0"),
+        ({"rope_type": "yarn", "factor": 2.0, "beta_slow": -1}, "beta_slow"),
+        ({"rope_type": "longrope", "short_factor": [1, 0], "long_factor": [1, 1]}, "short_factor"),
+        (
+            {"rope_type": "longrope", **FACTORS, "original_max_position_embeddings": 1},
+            "original_max_position_embeddings cannot be 1",
+        ),
+    ],
+)
+def test_numbers_that_give_no_angles_are_named(parameters: dict[str, Any], word: str) -> None:
+    with pytest.raises(ModelLoadError, match=word):
+        read(4, rope_parameters=parameters)
+
+
+def test_dynamic_needs_two_angles() -> None:
+    with pytest.raises(ModelLoadError, match="dynamic"):
+        read(2, rope_scaling={"type": "dynamic", "factor": 2.0})

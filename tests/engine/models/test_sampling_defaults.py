@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from engine.errors import ModelLoadError
 from engine.models.registry import load_model
 from engine.models.sampling_defaults import read_sampling_defaults
 from tests.support.gguf_files import write_gguf
+
+NOT_FINITE = (math.inf, -math.inf, math.nan, 10**400)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,14 @@ def test_fields(content: dict[str, Any], defaults: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [{"temperature": 9.0}, {"top_p": "high"}, {"top_k": True}, {"min_p": -1}]
+    "content",
+    [
+        {"temperature": 9.0},
+        {"top_p": "high"},
+        {"top_k": True},
+        {"min_p": -1},
+        *({name: value} for name in ("top_k", "temperature") for value in NOT_FINITE),
+    ],
 )
 def test_senseless_values_are_named(content: dict[str, Any]) -> None:
     (name,) = content

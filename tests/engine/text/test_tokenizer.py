@@ -203,11 +203,34 @@ def test_only_tokenizer_json_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{", "utf-8")
     with pytest.raises(ModelLoadError, match=str(tmp_path)):
         HFTokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("[1]", "utf-8")
+    with pytest.raises(ModelLoadError, match=r"tokenizer_config\.json does not hold"):
+        HFTokenizer.from_folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": ["x"]}', "utf-8")
+    assert HFTokenizer.from_folder(tmp_path).chat_template is None
 
 
-def test_damaged_tokenizer_is_said_so() -> None:
+MERGE_OF_NO_TOKEN = {"type": "BPE", "vocab": {"t1": 0, "t2": 1}, "merges": [["t1", "t2"]]}
+"""The library's native code panics about it, by an exception that is no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "x", "[]", json.dumps({"model": MERGE_OF_NO_TOKEN, "added_tokens": []})]
+)
+def test_damaged_tokenizer_is_said_so(content: str) -> None:
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json cannot be read"):
-        HFTokenizer("{}", {})
+        HFTokenizer(content, {})
+
+
+def test_an_interrupt_is_not_taken_for_a_damaged_tokenizer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Tokenizer) -> Tokenizer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.text.tokenizer._plain_backend", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        HFTokenizer.from_folder(folder)
 
 
 def test_truncation_and_padding_of_the_file_are_switched_off(folder: Path) -> None:
