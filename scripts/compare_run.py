@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -265,6 +266,8 @@ async def compare(options: Options) -> Comparison:
 
 def main() -> None:
     options = read_options(__doc__.splitlines()[0])
+    # Ended either way, it ends its children.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.cache.mkdir(parents=True, exist_ok=True)
     fetch_models(options.models)
     try:
