@@ -4,25 +4,12 @@ from engine.kv.block_pool import BlockId
 from engine.kv.block_table import BlockTable
 
 
-def table(*blocks: int) -> BlockTable:
+def test_extend_appends_and_clear_gives_all_back() -> None:
     made = BlockTable()
-    made.extend(BlockId(block) for block in blocks)
-    return made
-
-
-def test_counts_the_leading_run_of_neighbours() -> None:
-    assert table(3, 4, 5).num_contiguous == 3
-    assert table(3, 4, 9, 10).num_contiguous == 2
-    assert not table(3, 5).is_contiguous
-    assert table().is_contiguous
-
-
-def test_extend_continues_a_run_and_clear_begins_anew() -> None:
-    made = table(1, 2)
-    made.extend([BlockId(3)])
-    assert made.is_contiguous
-    made.extend([BlockId(7), BlockId(8)])
-    assert made.num_contiguous == 3
-    assert made.clear() == [1, 2, 3, 7, 8]
+    made.extend(BlockId(block) for block in (1, 2))
+    made.extend([BlockId(7)])
+    made.num_published = made.num_shared = 2
+    assert made.clear() == [1, 2, 7]
+    assert (made.blocks, made.num_published, made.num_shared) == ([], 0, 0)
     made.extend([BlockId(8)])
-    assert made.num_contiguous == 1
+    assert made.blocks == [8]
