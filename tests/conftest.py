@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 # Before anything imports the Hub's library, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Before anything imports Triton: without a GPU its kernels run in the interpreter.
+if not os.path.exists("/dev/nvidiactl"):
+    os.environ["TRITON_INTERPRET"] = "1"
 # A person's own options must not change what a test sees.
 for _name in [name for name in os.environ if name.startswith("LECTERN_")]:
     del os.environ[_name]

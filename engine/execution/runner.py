@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,14 +28,69 @@ class StepResult:
     failures: dict[RequestId, str] = field(default_factory=dict)
 
 
+class LaunchedStep(Protocol):
+    """A step that is being computed."""
+
+    def wait(self) -> StepResult:
+        """Blocks until the step's tokens are here. To be called once."""
+        ...
+
+
 class ModelRunner(Protocol):
     """Computes steps. Owned by the engine thread."""
 
-    def execute(self, plan: SchedulerOutput) -> StepResult:
-        """Runs one step: forward for all scheduled tokens, then sampling. An exception means
-        that the engine cannot go on."""
+    @property
+    def depth(self) -> int:
+        """Steps that may be in flight: launched and not waited for. 1: a step is waited for
+        before the next is scheduled. 2: the next is scheduled and launched while tokens that it
+        needs are not known here; the runner takes them from the step before."""
+        ...
+
+    def launch(self, plan: SchedulerOutput) -> LaunchedStep:
+        """Begins one step: forward for all scheduled tokens, then sampling. Steps are computed
+        in the order in which they were launched, and waited for in that order. An exception, here
+        or in `wait`, means that the engine cannot go on."""
         ...
 
     def forget(self, request_id: RequestId) -> None:
-        """The request has ended; drops what was kept for it."""
+        """The request has ended; drops what was kept for it. Steps in flight may still compute
+        it, in vain."""
         ...
+
+    def idle(self) -> bool:
+        """There is no work: time for what was put off. Returns whether there may be more of it;
+        short enough (some 100 ms) that a new request can wait for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DoneStep:
+    """A `LaunchedStep` that was computed when it was launched."""
+
+    result: StepResult
+
+    def wait(self) -> StepResult:
+        """At once."""
+        return self.result
+
+
+class SynchronousRunner(ABC):
+    """A `ModelRunner` that computes a step when it is launched."""
+
+    depth = 1
+
+    @abstractmethod
+    def execute(self, plan: SchedulerOutput) -> StepResult:
+        """Computes one step, as `ModelRunner.launch` says."""
+
+    @abstractmethod
+    def forget(self, request_id: RequestId) -> None:
+        """See `ModelRunner.forget`."""
+
+    def launch(self, plan: SchedulerOutput) -> DoneStep:
+        """See `ModelRunner.launch`."""
+        return DoneStep(self.execute(plan))
+
+    def idle(self) -> bool:
+        """Nothing is put off."""
+        return False

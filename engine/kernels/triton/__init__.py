@@ -1,0 +1,1 @@
+"""Kernels in Triton for NVIDIA GPUs; each also runs on a CPU under Triton's interpreter."""
