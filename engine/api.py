@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from engine.config import EngineConfig
+from engine.config import DeviceType, EngineConfig
 from engine.errors import (
     EngineDeadError,
     EngineError,
@@ -57,6 +57,12 @@ class Engine(Protocol):
         step."""
         ...
 
+    @property
+    def max_requests(self) -> int:
+        """How many requests may run and wait at once (`max_num_seqs + max_queued_requests`).
+        Known once the engine has started: it depends on the device."""
+        ...
+
     async def start(self) -> None:
         """Starts the engine; returns when it can answer. Raises ModelLoadError."""
         ...
@@ -106,6 +112,7 @@ def create_scripted_engine(config: EngineConfig, script: Script | None = None) -
 
 
 __all__ = [
+    "DeviceType",
     "Engine",
     "EngineConfig",
     "EngineDeadError",

@@ -6,10 +6,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, ResolvedConfig
 from engine.core import EngineCore
 from engine.errors import ModelLoadError
 from engine.execution.runner import ModelRunner
@@ -22,16 +20,8 @@ from engine.text.byte_tokenizer import ByteTokenizer
 from engine.text.protocol import Tokenizer
 from engine.types import LoadProgress, ModelInfo
 
-if TYPE_CHECKING:
-    from engine.kernels.native.library import NativeEngine
-    from engine.kv.kv_cache import KVCache
-    from engine.models.packing import Packing
-
 DEFAULT_SCRIPTED_MODEL_LEN = 8192
-DEFAULT_KV_CACHE_TOKENS = 65_536
-MAX_MEMORY_SHARE = 0.25
-"""Of the memory that is available at start, what the KV cache takes at most by default."""
-
+DEFAULT_SCRIPTED_CACHE_TOKENS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
@@ -40,13 +30,15 @@ class Assembly:
     core: EngineCore
     tokenizer: Tokenizer
     model: ModelInfo
+    config: ResolvedConfig
 
 
 def assemble_scripted(config: EngineConfig, script: Script) -> Assembly:
     """An engine that plays `script`."""
+    config = config.resolved_for("cpu")
     tokenizer = ByteTokenizer()
     max_model_len = config.max_model_len or DEFAULT_SCRIPTED_MODEL_LEN
-    num_tokens = config.kv_cache_tokens or max(max_model_len, DEFAULT_KV_CACHE_TOKENS)
+    num_tokens = config.kv_cache_tokens or max(max_model_len, DEFAULT_SCRIPTED_CACHE_TOKENS)
     return _assemble(
         config,
         ScriptedRunner(script, tokenizer),
@@ -77,48 +69,21 @@ def assemble_model(
 
     import torch
 
-    from engine.execution.model_runner import TorchModelRunner
-    from engine.execution.native_runner import NativeModelRunner
-    from engine.execution.native_step import NativeDecoderStep, native_decoder
-    from engine.execution.sampler import Sampler
-    from engine.kv.kv_cache import KVCache
-    from engine.models.registry import load_model
+    from engine.execution.runner_choice import build_runner
+    from engine.models.registry import choose_device, load_model
 
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    loaded = load_model(config, on_progress)
-    model, device = loaded.config, loaded.model.device
+    # Before the weights are read: what does not fit the device is refused at once.
+    is_cuda = choose_device(config.device).type == "cuda"
+    config = config.resolved_for("cuda" if is_cuda else "cpu")
+    try:
+        loaded = load_model(config, on_progress)
+    except torch.OutOfMemoryError as error:
+        raise ModelLoadError(f"The model's weights do not fit the GPU's memory: {error}") from error
+    model = loaded.config
     max_model_len = model.max_model_len(config.max_model_len)
-    packing = loaded.packing
-    decoder = native_decoder(loaded.model, packing)
-    cache_dtype = loaded.model.dtype if decoder is None else torch.float16
-    num_blocks = _num_blocks(
-        config,
-        max_model_len,
-        KVCache.bytes_per_token(
-            num_layers=model.num_layers,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
-            dtype=cache_dtype,
-        ),
-        (lambda: torch.cuda.mem_get_info()[0]) if device.type == "cuda" else _available_bytes,
-    )
-    cache = KVCache(
-        num_layers=model.num_layers,
-        num_blocks=num_blocks,
-        block_size=config.block_size,
-        num_kv_heads=model.num_kv_heads,
-        head_dim=model.head_dim,
-        dtype=cache_dtype,
-        device=device,
-    )
-    runner: ModelRunner
-    if packing is not None and decoder is not None:
-        step = NativeDecoderStep(decoder, packing.engine, cache)
-        runner = NativeModelRunner(step, cache, Sampler(loaded.tokenizer.eos_token_ids))
-    else:
-        native = _native_engine(cache, packing)
-        runner = TorchModelRunner(loaded.model, cache, loaded.tokenizer.eos_token_ids, native)
+    runner, num_blocks = build_runner(loaded, config, max_model_len)
     return _assemble(
         config,
         runner if wrap_runner is None else wrap_runner(runner),
@@ -126,70 +91,26 @@ def assemble_model(
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         architecture=model.architecture,
-        dtype="packed" if packing else str(loaded.model.dtype).removeprefix("torch."),
-        device=device.type,
+        dtype="packed" if loaded.packing else str(loaded.model.dtype).removeprefix("torch."),
+        device=loaded.model.device.type,
         vocab_size=model.vocab_size,
         sampling_defaults=loaded.sampling_defaults,
-        drafter=_drafter(config),
+        drafter=_drafter(config, runner),
     )
 
 
-def _native_engine(cache: KVCache, packing: Packing | None) -> NativeEngine | None:
-    """The native kernels for attention under torch, where they can serve it."""
-    import torch
-
-    from engine.kernels.native.attention import can_attend
-    from engine.kernels.native.library import NativeEngine, load_library
-
-    library = load_library()
-    if library is None or not can_attend(library, cache):
-        return None
-    if packing is not None:
-        return packing.engine
-    return NativeEngine(library, torch.get_num_threads())
-
-
-def _drafter(config: EngineConfig) -> Drafter | None:
-    if config.speculation == "off":
+def _drafter(config: EngineConfig, runner: ModelRunner) -> Drafter | None:
+    # Guesses need to know the last token, which with steps in flight nobody does: on a GPU a step
+    # that waits for it costs more than most guesses bring.
+    if config.speculation == "off" or runner.depth > 1:
         return None
     return PromptLookupDrafter(
         max_draft_tokens=config.max_draft_tokens, max_batch=config.speculation_max_batch
     )
 
 
-def _num_blocks(
-    config: EngineConfig, max_model_len: int, bytes_per_token: int, available: Callable[[], int]
-) -> int:
-    if config.kv_cache_tokens is not None:
-        return -(-config.kv_cache_tokens // config.block_size)
-    affordable = int(available() * MAX_MEMORY_SHARE) // bytes_per_token
-    wanted = max(max_model_len, min(DEFAULT_KV_CACHE_TOKENS, config.max_num_seqs * max_model_len))
-    num_blocks = min(wanted, affordable) // config.block_size
-    if num_blocks == 0:
-        raise ModelLoadError(
-            f"a block of {config.block_size} tokens needs "
-            f"{config.block_size * bytes_per_token} bytes, and "
-            f"{affordable * bytes_per_token} bytes may be used for the KV cache"
-        )
-    return num_blocks
-
-
-def _available_bytes() -> int:
-    """Memory that Linux can give without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise ModelLoadError(
-        "This system does not say how much memory is available: set --kv-cache-tokens."
-    )
-
-
 def _assemble(
-    config: EngineConfig,
+    config: ResolvedConfig,
     runner: ModelRunner,
     tokenizer: Tokenizer,
     *,
@@ -236,4 +157,4 @@ def _assemble(
         sampling_defaults=sampling_defaults or {},
         is_fallback=config.is_fallback,
     )
-    return Assembly(core, tokenizer, info)
+    return Assembly(core, tokenizer, info, config)

@@ -112,6 +112,11 @@ class AsyncEngine:
         """See `Engine.num_requests`."""
         return len(self._streams)
 
+    @property
+    def max_requests(self) -> int:
+        """See `Engine.max_requests`."""
+        return self._started().config.max_requests
+
     async def start(self) -> None:
         """Starts the thread, which loads the model. Raises ModelLoadError."""
         self._loop = asyncio.get_running_loop()
@@ -230,7 +235,7 @@ class AsyncEngine:
                     param="prompt",
                 )
         request.params.check_vocabulary(model.vocab_size)
-        limit = self._config.max_num_seqs + self._config.max_queued_requests
+        limit = self.max_requests
         if len(self._streams) >= limit:
             raise OverloadedError(
                 f"{len(self._streams)} requests are running or waiting, and "
@@ -245,16 +250,19 @@ class AsyncEngine:
 
     def _deliver(self, outputs: list[RequestOutput], stats: EngineStats) -> None:
         self._stats = stats
+        streams, unscheduled = self._streams, self._unscheduled
+        max_pending_chars = self._config.max_pending_chars
         for output in outputs:
             request_id = output.request_id
-            self._unscheduled.pop(request_id, None)
-            stream = self._streams.get(request_id)
+            if unscheduled:
+                unscheduled.pop(request_id, None)
+            stream = streams.get(request_id)
             if stream is None:
                 continue
             stream.put(output)
             if output.finish is not None:
-                del self._streams[request_id]
-            elif stream.pending_chars > self._config.max_pending_chars:
+                del streams[request_id]
+            elif stream.pending_chars > max_pending_chars:
                 self.abort(request_id, FinishType.SLOW_CLIENT)
         if not self._streams:
             self._idle.set()
@@ -301,8 +309,10 @@ class AsyncEngine:
     def _serve(self, loop: asyncio.AbstractEventLoop, assembly: Assembly) -> None:
         core = assembly.core
         while True:
-            if not core.has_work and not self._inbox:
-                self._wake.wait()
+            while not core.has_work and not self._inbox:
+                if not core.idle():
+                    self._wake.wait()
+                    break
             self._wake.clear()
             outputs: list[RequestOutput] = []
             while self._inbox:

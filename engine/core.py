@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
 
-from engine.execution.runner import ModelRunner, Sample
+import msgspec
+
+from engine.answer_reader import AnswerReader
+from engine.execution.runner import LaunchedStep, ModelRunner, Sample
 from engine.kv.block_allocator import BlockAllocator
 from engine.scheduling.drafter import Drafter, NoDrafts
 from engine.scheduling.scheduler import Scheduler, SchedulerLimits
-from engine.scheduling.scheduler_output import ScheduledSequence
+from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence, SequenceStatus
-from engine.text.detokenizer import Detokenizer
+from engine.text.detokenizer import TokenTexts
 from engine.text.protocol import Tokenizer
 from engine.types import (
     EngineStats,
@@ -26,11 +32,37 @@ from engine.types import (
     Usage,
 )
 
+_FINISHED = SequenceStatus.FINISHED
+
+
+class _Counters(msgspec.Struct):
+    """Fields of `EngineStats`."""
+
+    num_steps: int = 0
+    num_finished: int = 0
+    num_aborted: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _StepInFlight:
+    plan: SchedulerOutput
+    launched: LaunchedStep
+    started_s: float
+
 
 class EngineCore:
     """Owns all state of all requests. Owned by the engine thread; knows no asyncio, no socket.
 
-    Every request that `add` took gets exactly one output with `finish`, by whatever path."""
+    Every request that `add` took gets exactly one output with `finish`, by whatever path.
+
+    Where the runner may have two steps in flight, one is planned and launched while the one before
+    it is computed: so the device need not wait for Python. Only then is it found that a sequence
+    had ended; what the later step computes for it is dropped."""
 
     def __init__(
         self,
@@ -51,26 +83,26 @@ class EngineCore:
         self._max_model_len = max_model_len
         self._clock = clock
         self._sequences: dict[RequestId, Sequence] = {}
-        self._detokenizers: dict[RequestId, Detokenizer] = {}
-        self._counters = dict.fromkeys(
-            (
-                "num_steps",
-                "num_finished",
-                "num_aborted",
-                "prompt_tokens",
-                "cached_tokens",
-                "generated_tokens",
-                "drafted_tokens",
-                "accepted_tokens",
-            ),
-            0,
-        )
+        self._readers: dict[RequestId, AnswerReader] = {}
+        self._texts = TokenTexts(tokenizer.token_bytes)
+        self._deadlines: list[tuple[float, int, Sequence]] = []
+        """A heap of (deadline, number of the request, sequence); those that ended stay in it."""
+        self._num_added = 0
+        self._in_flight: deque[_StepInFlight] = deque()
+        """Launched and not waited for, oldest first."""
+        self._counters = _Counters()
+        self._last_done_s = 0.0
         self._last_step_s = 0.0
 
     @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return self._scheduler.has_work
+        return bool(self._in_flight) or self._scheduler.has_work
+
+    def idle(self) -> bool:
+        """There is no work: lets the runner do what it put off. Returns whether there may be more
+        of that."""
+        return self._runner.idle()
 
     def add(self, request: GenerationRequest) -> None:
         """Takes a request that `AsyncEngine` has checked."""
@@ -80,10 +112,13 @@ class EngineCore:
             arrival_s=self._clock(),
             seed=secrets.randbits(64) if seed is None else seed % 2**64,
         )
-        detokenizer = Detokenizer(self._tokenizer.token_bytes, request.params.stop)
-        detokenizer.prime(request.continued_token_ids, request.continued_text)
         self._sequences[request.request_id] = sequence
-        self._detokenizers[request.request_id] = detokenizer
+        self._readers[request.request_id] = AnswerReader(
+            sequence, self._tokenizer, self._texts, max_model_len=self._max_model_len
+        )
+        if request.deadline_s is not None:
+            self._num_added += 1
+            heappush(self._deadlines, (request.deadline_s, self._num_added, sequence))
         self._scheduler.add(sequence)
 
     def abort(self, request_id: RequestId, detail: FinishType) -> list[RequestOutput]:
@@ -99,27 +134,22 @@ class EngineCore:
         ]
 
     def step(self) -> list[RequestOutput]:
-        """Expire, schedule, execute, commit: what is new for whom."""
+        """Expire, schedule, launch; then wait for the oldest step in flight and commit it, unless
+        another one may be launched before: what is new for whom."""
         started_s = self._clock()
         outputs = self._expire(started_s)
-        plan = self._scheduler.schedule(started_s)
-        if not plan.scheduled:
+        # Drafts need the tokens before them.
+        may_draft = self._runner.depth == 1 or self._scheduler.may_draft
+        depth = 1 if may_draft else self._runner.depth
+        if len(self._in_flight) >= depth:
+            self._complete(outputs)
             return outputs
-        result = self._runner.execute(plan)
-        now_s = self._clock()
-        samples = iter(result.samples)
-        for item in plan.scheduled:
-            sample = next(samples) if item.samples else None
-            failure = result.failures.get(item.sequence.request_id)
-            if failure is not None:
-                detail = FinishDetail(FinishType.ERROR)
-                outputs.append(self._finish(item.sequence, detail, message=failure))
-            else:
-                outputs.append(self._commit(item, sample, now_s))
-        self._last_step_s = now_s - started_s
-        self._counters["num_steps"] += 1
-        self._scheduler.observe(plan, self._last_step_s)
-        self._drafter.observe_step(plan, self._last_step_s)
+        plan = self._scheduler.schedule(started_s, may_draft=may_draft)
+        if plan.scheduled:
+            launched = self._runner.launch(plan)
+            self._in_flight.append(_StepInFlight(plan, launched, started_s))
+        if len(self._in_flight) >= depth or (self._in_flight and not plan.scheduled):
+            self._complete(outputs)
         return outputs
 
     def stats(self) -> EngineStats:
@@ -137,84 +167,83 @@ class EngineCore:
             prefix_lookup_tokens=self._allocator.num_lookup_tokens,
             prefix_hit_tokens=self._allocator.num_hit_tokens,
             last_step_s=self._last_step_s,
-            **self._counters,
+            **msgspec.structs.asdict(self._counters),
         )
 
     def check(self) -> None:
         """Raises BlockPoolError unless every block is accounted for."""
         self._scheduler.check()
 
-    def _commit(
+    def _complete(self, outputs: list[RequestOutput]) -> None:
+        """Waits for the oldest step in flight and adds what it brought to `outputs`."""
+        step = self._in_flight.popleft()
+        result = step.launched.wait()
+        now_s = self._clock()
+        plan, failures = step.plan, result.failures
+        samples = iter(result.samples)
+        for index, item in enumerate(plan.scheduled):
+            sample = next(samples) if item.samples else None
+            sequence = item.sequence
+            if sequence.status is _FINISHED:
+                continue  # it ended while this step was in flight
+            if failures and (message := failures.get(sequence.request_id)) is not None:
+                detail = FinishDetail(FinishType.ERROR)
+                outputs.append(self._finish(sequence, detail, message=message))
+            elif index < plan.num_decodes and sample is not None:
+                outputs.append(self._commit_sample(item, sample))
+            else:
+                outputs.append(self._commit_prefill(item, sample, now_s))
+        # With two in flight, a step begins when the one before it is done.
+        self._last_step_s = now_s - max(step.started_s, self._last_done_s)
+        self._last_done_s = now_s
+        self._counters.num_steps += 1
+        self._scheduler.observe(plan, self._last_step_s)
+        self._drafter.observe_step(plan, self._last_step_s)
+
+    def _commit_sample(self, item: ScheduledSequence, sample: Sample) -> RequestOutput:
+        sequence = item.sequence
+        request_id = sequence.request_id
+        reader = self._readers[request_id]
+        token_ids = sample.token_ids
+        counters = self._counters
+        if not item.draft_token_ids and (text := reader.read_plain(token_ids[0])) is not None:
+            self._scheduler.commit(item, token_ids)
+            counters.generated_tokens += 1
+            return RequestOutput(request_id, text, token_ids, None, None, sample.logprobs)
+        token_ids, detail, text = reader.read(token_ids)
+        self._scheduler.commit(item, token_ids)
+        counters.generated_tokens += len(token_ids)
+        counters.drafted_tokens += len(item.draft_token_ids)
+        counters.accepted_tokens += len(token_ids) - 1
+        logprobs = sample.logprobs[: len(token_ids)]
+        output = RequestOutput(request_id, text, token_ids, logprobs=logprobs)
+        return output if detail is None else output.merge(self._finish(sequence, detail))
+
+    def _commit_prefill(
         self, item: ScheduledSequence, sample: Sample | None, now_s: float
     ) -> RequestOutput:
         sequence = item.sequence
-        request_id = sequence.request_id
-        was_prefill = sequence.status is SequenceStatus.PREFILL
-        token_ids, detail, text = self._read_all(sequence, sample.token_ids if sample else ())
-        self._scheduler.commit(item, token_ids)
-        progress = None
-        if was_prefill:
-            progress = Progress(
-                min(sequence.num_computed_tokens, sequence.num_prompt_tokens),
-                sequence.num_prompt_tokens,
-                sequence.num_cached_tokens or 0,
-            )
+        progress = Progress(
+            min(item.start + item.num_tokens, sequence.num_prompt_tokens),
+            sequence.num_prompt_tokens,
+            sequence.num_cached_tokens or 0,
+        )
         if sample is None:
-            return RequestOutput(request_id, progress=progress)
-        logprobs = sample.logprobs[: len(token_ids)]
-        self._counters["generated_tokens"] += len(token_ids)
-        self._counters["drafted_tokens"] += len(item.draft_token_ids)
-        self._counters["accepted_tokens"] += len(token_ids) - 1
+            self._scheduler.commit(item, ())
+            return RequestOutput(sequence.request_id, progress=progress)
         if sequence.first_token_s is None:
             sequence.first_token_s = now_s
-        output = RequestOutput(request_id, text, token_ids, progress, logprobs=logprobs)
-        return output if detail is None else output.merge(self._finish(sequence, detail))
-
-    def _read_all(
-        self, sequence: Sequence, token_ids: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], FinishDetail | None, str]:
-        """`token_ids` as far as the sequence goes, how they end it, if they do, and their text."""
-        text = ""
-        for count, token_id in enumerate(token_ids, 1):
-            detail, piece = self._read(sequence, token_id, count)
-            text += piece
-            if detail is not None:
-                return token_ids[:count], detail, text
-        return token_ids, None, text
-
-    def _read(
-        self, sequence: Sequence, token_id: int, count: int
-    ) -> tuple[FinishDetail | None, str]:
-        """What a sampled token means, the `count`-th new one: how it ends the sequence, if it
-        does, and its text."""
-        params = sequence.request.params
-        if token_id in params.stop_token_ids:
-            return FinishDetail(FinishType.STOP_TOKEN, token_id), ""
-        if token_id in self._tokenizer.eos_token_ids and not params.ignore_eos:
-            return FinishDetail(FinishType.EOS), ""
-        num_answer_tokens = sequence.num_tokens + count - len(sequence.request.prompt_token_ids)
-        text, matched = self._detokenizers[sequence.request_id].push(
-            token_id, may_stop=num_answer_tokens > params.min_tokens
+        return RequestOutput(sequence.request_id, progress=progress).merge(
+            self._commit_sample(item, sample)
         )
-        if matched is not None:
-            return FinishDetail(FinishType.STOP_STRING, matched), text
-        num_output_tokens = sequence.num_output_tokens + count
-        num_tokens = sequence.num_tokens + count
-        if params.max_tokens is not None and num_output_tokens >= params.max_tokens:
-            return FinishDetail(FinishType.MAX_TOKENS), text
-        if num_tokens >= self._max_model_len:
-            return FinishDetail(FinishType.CONTEXT_WINDOW), text
-        if num_tokens >= self._allocator.capacity_tokens:
-            return FinishDetail(FinishType.KV_CAPACITY), text
-        return None, text
 
     def _expire(self, now_s: float) -> list[RequestOutput]:
-        expired = [
-            sequence
-            for sequence in self._sequences.values()
-            if sequence.request.deadline_s is not None and now_s >= sequence.request.deadline_s
-        ]
-        return [self._finish(sequence, FinishDetail(FinishType.DEADLINE)) for sequence in expired]
+        outputs: list[RequestOutput] = []
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, _, sequence = heappop(self._deadlines)
+            if sequence.status is not SequenceStatus.FINISHED:
+                outputs.append(self._finish(sequence, FinishDetail(FinishType.DEADLINE)))
+        return outputs
 
     def _finish(
         self,
@@ -227,19 +256,19 @@ class EngineCore:
         continuation may yet find that it begins a stop string."""
         request_id = sequence.request_id
         del self._sequences[request_id]
-        detokenizer = self._detokenizers.pop(request_id)
+        reader = self._readers.pop(request_id)
         is_held = detail.type is FinishType.STOP_STRING or (
             sequence.request.may_continue and detail.type.leaves_room
         )
-        text = "" if is_held else detokenizer.flush()
+        text = "" if is_held else reader.flush()
         self._scheduler.finish(sequence)
         self._runner.forget(request_id)
         cached = sequence.num_cached_tokens or 0
         counters = self._counters
-        counters["num_finished"] += 1
-        counters["num_aborted"] += detail.type.reason == "abort"
-        counters["prompt_tokens"] += sequence.num_prompt_tokens
-        counters["cached_tokens"] += cached
+        counters.num_finished += 1
+        counters.num_aborted += detail.type.reason == "abort"
+        counters.prompt_tokens += sequence.num_prompt_tokens
+        counters.cached_tokens += cached
         finish = Finish(
             detail,
             Usage(sequence.num_prompt_tokens, sequence.num_output_tokens, cached),

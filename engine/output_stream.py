@@ -45,11 +45,16 @@ class OutputStream:
         """Adds a delta; wakes the reader if it waits. Loop thread only."""
         if self._finish is not None:
             return
-        self._pending = self._pending.merge(output) if self._pending else output
-        self._pending_chars += _num_chars(output)
+        pending, waiter = self._pending, self._waiter
+        self._pending = output if pending is None else pending.merge(output)
+        self._pending_chars += len(output.text)
+        if output.logprobs:
+            self._pending_chars += _LOGPROB_CHARS * sum(
+                1 + len(entry.top) for entry in output.logprobs
+            )
         self._finish = output.finish
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def get(self) -> RequestOutput | None:
         """The next merged delta; None after the terminal one. Cancelling loses nothing.
@@ -71,8 +76,3 @@ class OutputStream:
     async def __aiter__(self) -> AsyncIterator[RequestOutput]:
         while (output := await self.get()) is not None:
             yield output
-
-
-def _num_chars(output: RequestOutput) -> int:
-    num_logprobs = sum(1 + len(entry.top) for entry in output.logprobs)
-    return len(output.text) + _LOGPROB_CHARS * num_logprobs

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.execution.runner import Sample, StepResult
+from engine.execution.runner import Sample, StepResult, SynchronousRunner
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scheduling.sequence import Sequence as EngineSequence
 from engine.text.byte_tokenizer import ByteTokenizer
@@ -38,7 +38,7 @@ class Script:
     fail_after: int | None = None
 
 
-class ScriptedRunner:
+class ScriptedRunner(SynchronousRunner):
     """Implements `ModelRunner` by a script. Owned by the engine thread.
 
     A request's i-th output token, counted from the end of its own prompt, is the i-th token of

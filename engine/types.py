@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, NewType
 
+import msgspec
+
 from engine.errors import InvalidRequestError
 
 RequestId = NewType("RequestId", str)
@@ -160,8 +162,7 @@ class TokenLogprobs:
     top: tuple[tuple[int, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutput:
+class RequestOutput(msgspec.Struct, frozen=True, gc=False):
     """What is new for one request since the last output. Deltas merge (`merge`). `logprobs` has
     one entry for each of `token_ids` where the request asked for them, else none."""
 

@@ -7,6 +7,9 @@ from a fixed seed, a new one each time, greedy, EOS ignored. Where decoding is m
 prompts are read before and come from the prefix cache, so that all begin at the same length.
 Speculation is off, unless `--set` says otherwise, but for the answer that quotes its prompt. Each
 figure is the median of `--repeat` runs after one that is not counted.
+
+`shape:NAME` as MODEL, or `--gpu`, asks for the works of a GPU instead: see scripts/bench_gpu.py,
+and `python -m scripts.bench_gpu --help` for its options.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import asyncio
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +48,7 @@ from scripts.bench_work import (
 from scripts.compare_worker import serve
 from scripts.engine_settings import engine_config, find_model, parse_settings
 from scripts.machine_facts import machine_facts
+from scripts.model_shapes import PREFIX
 
 SPARE_TOKENS = 64
 """How many tokens the first sequence may be ahead of the last before it ends too early."""
@@ -217,7 +222,17 @@ def as_table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+def is_for_gpu(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for the works of a GPU."""
+    return "--gpu" in arguments or any(text.startswith(PREFIX) for text in arguments)
+
+
 def main() -> None:
+    if is_for_gpu(sys.argv[1:]):
+        from scripts.bench_gpu import main as measure_gpu
+
+        measure_gpu(sys.argv[1:])
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="catalogue name, .gguf file or folder")
     parser.add_argument("--only", nargs="+", choices=WORKS, default=[], help="which work")

@@ -126,6 +126,10 @@ class PromptRecorder:
     def num_requests(self) -> int:
         return 0
 
+    @property
+    def max_requests(self) -> int:
+        return self._engine.max_requests
+
     async def start(self) -> None:
         """It has started."""
 

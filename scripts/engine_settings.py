@@ -1,4 +1,7 @@
-"""Engine configurations from a command line: a model by name or path, fields as `name=value`."""
+"""Engine configurations from a command line: a model by name or path, fields as `name=value`.
+
+The server's packages are imported only where a catalogue is asked or its data folder.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineConfig
-from server.config import ServerConfig
-from server.console import Console
-from server.model_catalogue import CATALOGUE
-from server.model_source import ModelSourceError, fetch_entry
 
 
 def find_model(name: str) -> Path:
     """The file of a catalogue model that was fetched, or the path itself. Leaves with a sentence
     for people when nothing is there."""
+    from server.config import ServerConfig
+    from server.model_catalogue import CATALOGUE
+
     if name in CATALOGUE:
         path = ServerConfig().models_dir / f"{name}.gguf"
         if not path.exists():
@@ -33,6 +35,11 @@ def find_model(name: str) -> Path:
 def fetch_models(names: Iterable[str]) -> None:
     """Fetches those of the catalogue's models in `names` that are not there yet. Leaves with a
     sentence for people when one cannot be had."""
+    from server.config import ServerConfig
+    from server.console import Console
+    from server.model_catalogue import CATALOGUE
+    from server.model_source import ModelSourceError, fetch_entry
+
     console = Console(sys.stderr)
     folder = ServerConfig().models_dir
     for name in names:
@@ -58,6 +65,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 def engine_config(model: Path, settings: Mapping[str, Any]) -> EngineConfig:
     """The configuration for `model`, with the server's place for converted copies."""
+    from server.config import ServerConfig
+
     cache_dir = ServerConfig().data_path / "converted"
     return EngineConfig(**{"model": model, "cache_dir": cache_dir, **settings})
 

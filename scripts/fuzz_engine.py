@@ -1,6 +1,6 @@
 """Fuzzes the engine's bookkeeping: random engines, requests, aborts and failures.
 
-    .venv/bin/python scripts/fuzz_engine.py [--minutes 10] [--seed N] [--examples N]
+    .venv/bin/python scripts/fuzz_engine.py [--minutes 10] [--seed N] [--examples N] [--depth N]
 
 The same trial as tests/properties, its invariants checked after every call, with many more
 examples, longer histories and larger engines. Ends with a summary, and with status 1 if an
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from tests.support.engine_trial import PREFIXES, EngineTrial, TrialConfig  # noqa: E402
 
 
-def random_config(random: Random) -> TrialConfig:
+def random_config(random: Random, depth: int) -> TrialConfig:
     """A small engine that runs short of blocks, slots or tokens."""
     max_num_seqs = random.choice((1, 2, 4, 8, 16))
     return TrialConfig(
@@ -34,7 +34,9 @@ def random_config(random: Random) -> TrialConfig:
         min_chunk_tokens=random.choice((1, 4, 32)),
         enable_prefix_cache=random.random() < 0.7,
         draft_share=random.choice((0.0, 0.3, 0.8, 1.0)),
+        draft_max_batch=random.choice((1, 3, 1 << 30)),
         step_s=random.choice((0.001, 0.5)),
+        depth=depth,
         seed=random.randrange(1 << 30),
     )
 
@@ -75,6 +77,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0, help="the first example's seed")
     parser.add_argument("--examples", type=int, default=None, help="stop after so many")
+    parser.add_argument(
+        "--depth", type=int, choices=(1, 2, 3), help="steps in flight; else in turns"
+    )
     args = parser.parse_args()
     started_s = time.monotonic()
     totals: Counter[str] = Counter()
@@ -84,7 +89,7 @@ def main() -> int:
         if args.examples is not None and totals["examples"] >= args.examples:
             break
         random = Random(seed)
-        trial = EngineTrial(random_config(random))
+        trial = EngineTrial(random_config(random, args.depth or 1 + seed % 2))
         try:
             play(trial, random)
         except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
@@ -99,6 +104,8 @@ def main() -> int:
             preemptions=stats.num_preemptions,
             forks=stats.num_forks,
             copies=trial.runner.num_copies,
+            pending=trial.runner.num_pending,
+            dropped=trial.runner.num_sampled - stats.generated_tokens,
             aborts=stats.num_aborted,
             cached_tokens=stats.cached_tokens,
             generated_tokens=stats.generated_tokens,

@@ -2,6 +2,7 @@
 
     .venv/bin/python -m scripts.perplexity smollm2-135m-instruct
     .venv/bin/python -m scripts.perplexity MODEL --variant --variant weights=q8 --variant weights=q4
+    .venv/bin/python -m scripts.perplexity MODEL --variant fp8=weights --variant fp8=weights,kv
 
 The text of the sample course, English and Chinese apart, is cut into windows of 512 tokens, and
 each token behind the first of its window is predicted from those before it. The first model has
@@ -9,6 +10,7 @@ float32 weights and torch's products; each `--variant` (fields of EngineConfig; 
 is served) is compared with it: perplexity, mean Kullback-Leibler divergence of its predictions
 from float32's in nats a token, and how often both think the same token likeliest. Windows go
 through the engine's own runner, so that the kernels that serve are the ones that are measured.
+`fp8=PARTS` (weights, kv) stands for 8-bit floats on a GPU, worked out in float32 on the CPU.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ from engine.execution.native_runner import NativeModelRunner
 from engine.execution.runner import ModelRunner, Sample
 from engine.execution.sampler import Sampler
 from engine.kv.block_pool import BlockId
+from engine.models.decoder import Decoder
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.scheduling.sequence import Sequence as EngineSequence
 from engine.text.protocol import Tokenizer
 from engine.types import GenerationRequest, RequestId, SamplingParams
+from scripts.emulated_fp8 import EmulatedFp8, parse_parts
 from scripts.engine_settings import engine_config, find_model, parse_settings
 from scripts.machine_facts import machine_facts
 from server.app.factory import SAMPLE_COURSE
@@ -62,18 +66,24 @@ class LogitsTap(Sampler):
 class TappedModel:
     """A model as the engine would run it, asked for the logits of whole windows."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, fp8_parts: Sequence[str] = ()) -> None:
+        """`fp8_parts`: what is rounded to 8-bit floats, see `scripts.emulated_fp8`."""
+        self._fp8_parts = fp8_parts
         self._tap = LogitsTap()
         assembly = assemble_model(config, None, wrap_runner=self._tapped)
         self.tokenizer: Tokenizer = assembly.tokenizer
         self.info = assembly.model
-        self._block_size = config.block_size
+        self._block_size = assembly.config.block_size
 
     def _tapped(self, runner: ModelRunner) -> ModelRunner:
         """Keeps the runner that the configuration gets, to run windows through it."""
         assert isinstance(runner, TorchModelRunner | NativeModelRunner)
         runner.sampler = self._tap
-        self._runner: ModelRunner = runner
+        if self._fp8_parts:
+            assert isinstance(runner, TorchModelRunner)
+            assert isinstance(runner.model, Decoder)
+            runner.model = EmulatedFp8(runner.model, self._fp8_parts)
+        self._runner = runner
         return runner
 
     def logits(self, token_ids: Sequence[int]) -> Tensor:
@@ -137,6 +147,17 @@ def windows(token_ids: Sequence[int], length: int) -> list[Sequence[int]]:
     return [w for w in cut if len(w) >= max(2, length // 2)] or [w for w in cut if len(w) >= 2]
 
 
+def parse_variant(texts: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Arguments of EngineConfig, and what is rounded to 8-bit floats: then the rest is float32.
+    Raises ValueError, naming what is wrong."""
+    rounded = [text for text in texts if text.startswith("fp8=")]
+    settings = [text for text in texts if text not in rounded]
+    if not rounded:
+        return parse_settings(settings), ()
+    parts = parse_parts(",".join(text.removeprefix("fp8=") for text in rounded))
+    return parse_settings([*REFERENCE_SETTINGS, *settings]), parts
+
+
 def course_text(language: str) -> str:
     """The sample course's materials in one language, one after the other."""
     paths = sorted(SAMPLE_COURSE.glob(f"*.{language}.md"))
@@ -151,10 +172,11 @@ def compare_variants(
     settings = [REFERENCE_SETTINGS, *variants]
     names = [REFERENCE, *(" ".join(variant) or "as served" for variant in settings[1:])]
     # Each holds one window: where memory is short, no cache is made that nobody uses.
-    models = [
-        TappedModel(engine_config(model, {"kv_cache_tokens": WINDOW, **parse_settings(texts)}))
-        for texts in settings
-    ]
+    models = []
+    for texts in settings:
+        fields, parts = parse_variant(texts)
+        config = engine_config(model, {"kv_cache_tokens": WINDOW, **fields})
+        models.append(TappedModel(config, parts))
     results: list[dict[str, Any]] = []
     for language in LANGUAGES:
         sums = [Errors() for _ in models]
@@ -198,14 +220,15 @@ def main() -> None:
         action="append",
         default=[],
         metavar="FIELD=VALUE",
-        help="fields of EngineConfig, none for what is served; may be given several times",
+        help="fields of EngineConfig or fp8=PARTS, none for what is served; may be given several "
+        "times",
     )
     parser.add_argument("--max-windows", type=int, help="of each language; default: all")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     try:
         for variant in options.variant:
-            parse_settings(variant)
+            parse_variant(variant)
     except ValueError as error:
         parser.error(str(error))
     model = find_model(options.model)

@@ -11,14 +11,15 @@ import argparse
 import difflib
 import ipaddress
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
 
-from engine.api import EngineConfig
+from engine.api import DeviceType, EngineConfig, InvalidRequestError
 
 ENV_PREFIX = "LECTERN_"
 DEFAULT_MODEL = "qwen2.5-coder-0.5b-instruct"
@@ -76,10 +77,43 @@ class ServerConfig(BaseModel):
     kv_cache_tokens: int | None = Field(
         None, ge=1, description="KV cache capacity in tokens. If not given: by the free memory."
     )
-    block_size: int = Field(16, ge=1, le=256, description="Tokens per KV cache block.")
-    max_num_seqs: int = Field(32, ge=1, le=4096, description="Answers that may run at once.")
-    max_num_batched_tokens: int = Field(
-        512, ge=1, le=1_000_000, description="Token budget of one engine step."
+    kv_cache_dtype: Literal["auto", "fp8"] = Field(
+        "auto", description="Number format of the KV cache; fp8: half the memory, on a GPU."
+    )
+    quantization: Literal["none", "fp8"] = Field(
+        "none", description="fp8: weights are rounded to 8-bit floats at start, on a GPU."
+    )
+    gpu_memory_utilization: float = Field(
+        0.9,
+        ge=0.01,
+        le=1,
+        description="Share of the GPU's memory that model and KV cache may take together.",
+    )
+    execution: Literal["auto", "torch", "triton"] = Field(
+        "auto",
+        description="What computes on a GPU: fused kernels where they can serve the model (auto), "
+        "torch's own operations, or the fused kernels and nothing else.",
+    )
+    cuda_graphs: Literal["auto", "off"] = Field(
+        "auto", description="off: no CUDA graphs; slower, but starts sooner."
+    )
+    block_size: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description="Tokens per KV cache block. If not given: 16 on a CPU, 64 on a GPU.",
+    )
+    max_num_seqs: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Answers that may run at once. If not given: 32 on a CPU, 256 on a GPU.",
+    )
+    max_num_batched_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Token budget of one engine step. If not given: 512 on a CPU, 8192 on a GPU.",
     )
     max_queued_requests: int = Field(
         256,
@@ -88,8 +122,18 @@ class ServerConfig(BaseModel):
         description="Requests beyond max_num_seqs, running and waiting counted together; more are "
         "refused at once.",
     )
-    step_time_target_s: float = Field(
-        0.25, ge=0.001, le=60, description="Prefill is cut so that a step stays near this time."
+    step_time_target_s: float | None = Field(
+        None,
+        ge=0.001,
+        le=60,
+        description="Prefill is cut so that a step stays near this time. If not given: 0.25 on a "
+        "CPU, 0.05 on a GPU.",
+    )
+    prefill_step_time_target_s: float | None = Field(
+        None,
+        ge=0.001,
+        le=60,
+        description="The same while nothing decodes. If not given: 1 on a CPU, 0.25 on a GPU.",
     )
     enable_prefix_cache: bool = Field(True, description="Reuse the KV cache of equal prefixes.")
     speculation: Literal["auto", "off"] = Field(
@@ -189,13 +233,19 @@ class ServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_step(self) -> ServerConfig:
-        # The engine checks this too, but only once the model has been fetched.
-        if self.max_num_batched_tokens <= self.max_num_seqs:
-            raise ValueError(
-                f"{option_name('max_num_batched_tokens')} ({self.max_num_batched_tokens}) must be "
-                f"more than {option_name('max_num_seqs')} ({self.max_num_seqs}): in each step "
-                "every running answer takes a token, and one prompt must advance too."
-            )
+        # The engine checks this too, but only once the model has been fetched. With `auto` the
+        # device is not known yet, and what fits on one of them passes.
+        devices: Sequence[DeviceType] = (
+            get_args(DeviceType) if self.device == "auto" else (self.device,)
+        )
+        errors: list[InvalidRequestError] = []
+        for device in devices:
+            try:
+                self.engine_config(Path("unknown")).resolved_for(device)
+            except InvalidRequestError as error:
+                errors.append(error)
+        if len(errors) == len(devices):
+            raise ValueError(f"{_with_options(str(errors[0]))}.")
         return self
 
     @property
@@ -223,11 +273,17 @@ class ServerConfig(BaseModel):
             cache_dir=self.data_path / "converted",
             max_model_len=self.max_model_len,
             kv_cache_tokens=self.kv_cache_tokens,
+            kv_cache_dtype=self.kv_cache_dtype,
+            quantization=self.quantization,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+            execution=self.execution,
+            cuda_graphs=self.cuda_graphs,
             block_size=self.block_size,
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_queued_requests=self.max_queued_requests,
             step_time_target_s=self.step_time_target_s,
+            prefill_step_time_target_s=self.prefill_step_time_target_s,
             enable_prefix_cache=self.enable_prefix_cache,
             speculation=self.speculation,
             max_draft_tokens=self.max_draft_tokens,
@@ -286,6 +342,12 @@ def load_config(argv: Sequence[str]) -> ServerConfig:
 def option_name(field: str) -> str:
     """`max_num_seqs` → `--max-num-seqs`."""
     return "--" + field.replace("_", "-")
+
+
+def _with_options(text: str) -> str:
+    """`text` with options for the fields that it names."""
+    fields = ServerConfig.model_fields
+    return re.sub(r"\w+", lambda word: option_name(word[0]) if word[0] in fields else word[0], text)
 
 
 def variable_name(field: str) -> str:

@@ -54,7 +54,7 @@ def test_the_door_is_sorted_and_complete() -> None:
         if not name.startswith("_")
         and (
             getattr(value, "__module__", "").startswith("engine.")
-            or name in {"LoadProgress", "RequestId"}
+            or name in {"DeviceType", "LoadProgress", "RequestId"}
         )
     }
     assert public == set(names)

@@ -14,7 +14,12 @@ _MIX_2 = 0x94D049BB133111EB
 
 def draw_key(seed: int, position: int) -> int:
     """The key (an int64) of the token at `position` of a sequence with `seed`."""
-    return _signed(_mix(_mix(seed) + position * _GOLDEN))
+    return _signed(_mix(mixed_seed(seed) + position * _GOLDEN))
+
+
+def mixed_seed(seed: int) -> int:
+    """The part of `draw_key` (an int64) that all positions of a sequence share."""
+    return _signed(_mix(seed))
 
 
 def gumbel(keys: Tensor, token_ids: Tensor) -> Tensor:

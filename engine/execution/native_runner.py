@@ -7,14 +7,14 @@ import torch
 from engine.execution.flat_step import flatten
 from engine.execution.logit_check import find_failures
 from engine.execution.native_step import NativeDecoderStep
-from engine.execution.runner import StepResult
+from engine.execution.runner import StepResult, SynchronousRunner
 from engine.execution.sampler import Sampler
 from engine.kv.kv_cache import KVCache
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import RequestId
 
 
-class NativeModelRunner:
+class NativeModelRunner(SynchronousRunner):
     """Implements `ModelRunner`. Owned by the engine thread. What reads the logits is `sampler`;
     another one may be put in its place before the first step."""
 

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import RequestId, TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """What one sequence got in a step: the drafts that were right, in order, and one token more.
     `logprobs` has one entry a token where the request asked for them, else none."""
 
@@ -21,8 +22,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """`samples[i]` belongs to the i-th scheduled sequence that samples. `failures` names
-    requests that cannot go on, with a sentence for people; their samples are not used."""
+    """`samples[i]` belongs to the i-th scheduled sequence that samples, one that has ended since
+    included. `failures` names requests that cannot go on, with a sentence for people; their
+    samples are not used."""
 
     samples: list[Sample]
     failures: dict[RequestId, str] = field(default_factory=dict)
@@ -54,7 +56,8 @@ class ModelRunner(Protocol):
 
     def forget(self, request_id: RequestId) -> None:
         """The request has ended; drops what was kept for it. Steps in flight may still compute
-        it, in vain."""
+        it, in vain: their samples are waited for all the same, and ignored. Once for each request,
+        also for those that no step ever had; the id may come again with another request."""
         ...
 
     def idle(self) -> bool:

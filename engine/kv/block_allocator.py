@@ -150,17 +150,18 @@ class BlockAllocator:
         return [(source.table.blocks[num_shared], sequence.table.blocks[num_shared])]
 
     def covers(self, sequence: Sequence) -> bool:
-        """Whether the table has a place for each of the sequence's tokens."""
-        return sequence.num_tokens <= len(sequence.table.blocks) * self.block_size
+        """Whether the table has a place for each of the sequence's tokens, known or not."""
+        return sequence.length <= sequence.num_slots
 
     def room_ahead(self, sequence: Sequence) -> int:
         """Tokens behind the sequence's last one that `grow` has blocks for now."""
         num_blocks = len(sequence.table.blocks) + self.pool.num_available
-        return num_blocks * self.block_size - sequence.num_tokens
+        return num_blocks * self.block_size - sequence.length
 
     def grow(self, sequence: Sequence, num_ahead: int = 0) -> bool:
-        """Makes sure that the table covers all the sequence's tokens and `num_ahead` more."""
-        wanted = self.num_blocks_for(sequence.num_tokens + num_ahead)
+        """Makes sure that the table covers all the sequence's tokens, known or not, and
+        `num_ahead` more."""
+        wanted = self.num_blocks_for(sequence.length + num_ahead)
         missing = wanted - len(sequence.table.blocks)
         return missing <= 0 or self._extend(sequence, missing)
 
@@ -169,12 +170,13 @@ class BlockAllocator:
         `num_tokens` more will need. Promises nothing."""
         self.pool.put_last(sequence.table.blocks[-1], self.num_blocks_for(num_tokens))
 
-    def publish(self, sequence: Sequence) -> None:
-        """Makes the blocks that became full and computed findable for others."""
+    def publish(self, sequence: Sequence, num_tokens: int | None = None) -> None:
+        """Makes the full blocks of the sequence's first `num_tokens` tokens findable for others.
+        They are computed and known; None: all that are computed, where no step is in flight."""
         if not self._is_caching:
             return
         size, table = self.block_size, sequence.table
-        num_full = sequence.num_computed_tokens // size
+        num_full = (sequence.num_computed_tokens if num_tokens is None else num_tokens) // size
         for index in range(table.num_published, num_full):
             tokens = sequence.token_ids[index * size : (index + 1) * size]
             block_hash = self._hash(sequence, index)
@@ -191,7 +193,7 @@ class BlockAllocator:
                 if self._computing.get(block_hash) is sequence:
                     del self._computing[block_hash]
         self.pool.release(sequence.table.clear())
-        sequence.num_computed_tokens = 0
+        sequence.num_computed_tokens = sequence.num_slots = 0
 
     def num_exclusive_blocks(self, sequence: Sequence) -> int:
         """Blocks that would become available if the sequence gave its blocks back."""
@@ -208,6 +210,7 @@ class BlockAllocator:
         if fresh is None:
             return False
         sequence.table.extend(fresh)
+        sequence.num_slots = len(blocks) * self.block_size
         return True
 
     def _num_findable(self, sequence: Sequence) -> int:

@@ -25,10 +25,25 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
+        self.num_layers = num_layers
         self.block_size = block_size
-        shape = (num_layers, num_blocks * block_size, num_kv_heads, head_dim)
-        self._keys = torch.empty(shape, dtype=dtype, device=device)
-        self._values = torch.empty(shape, dtype=dtype, device=device)
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.dtype = dtype
+        self.device = device
+        self.resize(num_blocks)
+
+    def resize(self, num_blocks: int) -> None:
+        """Gives the cache memory for `num_blocks` blocks; what it held is lost."""
+        shape = (
+            self.num_layers,
+            num_blocks * self.block_size,
+            self.num_kv_heads,
+            self.head_dim,
+        )
+        self._keys = self._values = torch.empty(0)  # before there is more: both may not fit
+        self._keys = torch.empty(shape, dtype=self.dtype, device=self.device)
+        self._values = torch.empty(shape, dtype=self.dtype, device=self.device)
 
     @staticmethod
     def bytes_per_token(
@@ -43,6 +58,8 @@ class KVCache:
             return
         sources, destinations = torch.tensor(copies, device=self._keys.device).T
         for values in (self._keys, self._values):
+            if values.dtype.itemsize == 1:
+                values = values.view(torch.uint8)  # torch cannot index 8-bit floats everywhere
             blocks = values.view(values.shape[0], -1, self.block_size, *values.shape[2:])
             blocks[:, destinations] = blocks[:, sources]
 

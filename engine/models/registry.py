@@ -14,12 +14,13 @@ from engine.models.config import ModelConfig, read_architecture, read_json, read
 from engine.models.decoder import Decoder
 from engine.models.decoder_builder import build_decoder
 from engine.models.families import is_known
+from engine.models.fp8 import Fp8Weights, check_capability
 from engine.models.generic import GenericConfig, GenericModel, load_generic
 from engine.models.linear import can_multiply_bfloat16_fast
 from engine.models.model_files import open_folder
 from engine.models.packing import Packing, choose_packing
 from engine.models.sampling_defaults import read_folder_defaults
-from engine.models.weights import WeightReader
+from engine.models.weights import PlainWeights, WeightReader, Weights
 from engine.text.protocol import Tokenizer
 from engine.text.tokenizer import HFTokenizer
 from engine.types import LoadProgress
@@ -53,7 +54,15 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
     device = choose_device(config.device)
     if not config.model.exists():
         raise ModelLoadError(f"There is no model at {config.model}.")
+    for name in ("quantization", "kv_cache_dtype"):
+        if getattr(config, name) == "fp8":
+            check_capability(device, f"{name} fp8")
     packing = choose_packing(config, device, is_gguf=_is_gguf(config))
+    if packing is not None and config.quantization != "none":
+        raise ModelLoadError(
+            f"quantization {config.quantization} starts from floats: it does not go together with "
+            f"weights {config.weights}."
+        )
     if config.load_format == "dummy":
         return _load_dummy(config, device, packing)
     dtype = torch.float32
@@ -70,6 +79,10 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
             raise ModelLoadError(
                 f"weights {config.weights} are for the engine's own architectures only."
             )
+        if config.quantization != "none":
+            raise ModelLoadError(
+                f"quantization {config.quantization} is for the engine's own architectures only."
+            )
         return _load_generic(config, device, report)
     else:
         files = open_folder(config.model)
@@ -83,11 +96,24 @@ def load_model(config: EngineConfig, on_progress: LoadProgress | None = None) ->
 
     reader = WeightReader(files.tensors, dtype=dtype, device=device, on_fraction=tell)
     blocks = files.tensors if isinstance(files.tensors, BlockSource) else None
-    weights = reader if packing is None else packing.wrap(reader, blocks)
     model = build_decoder(
-        files.config, weights, max_model_len=files.config.max_model_len(config.max_model_len)
+        files.config,
+        _wrap(reader, config, packing, blocks),
+        max_model_len=files.config.max_model_len(config.max_model_len),
     )
     return LoadedModel(files.config, model, files.tokenizer, packing, files.sampling_defaults)
+
+
+def _wrap(
+    weights: PlainWeights,
+    config: EngineConfig,
+    packing: Packing | None,
+    blocks: BlockSource | None = None,
+) -> Weights:
+    """`weights` in the form that they are kept in."""
+    if packing is not None:
+        return packing.wrap(weights, blocks)
+    return Fp8Weights(weights) if config.quantization == "fp8" else weights
 
 
 def _is_own_form(config: EngineConfig) -> bool:
@@ -141,7 +167,7 @@ def _load_dummy(config: EngineConfig, device: torch.device, packing: Packing | N
     random = RandomWeights(dtype=dtype, device=device)
     model = build_decoder(
         model_config,
-        random if packing is None else packing.wrap(random),
+        _wrap(random, config, packing),
         max_model_len=model_config.max_model_len(config.max_model_len),
     )
     has_tokenizer = (config.model / "tokenizer.json").exists()

@@ -73,10 +73,6 @@ class Admission:
             self._lengths.observe(sequence.num_output_tokens)
         self.is_blocked = False
 
-    def sampled(self, sequence: Sequence, num_tokens: int) -> None:
-        """The sequence got so many tokens more."""
-        self.shares.charge(sequence.request.user, DECODE_WEIGHT * num_tokens)
-
     def computed(self, num_prefill: int, num_decode: int, num_prefilling: int) -> None:
         """A step has computed so many tokens, while so many running sequences had prompts left."""
         self.waiting.advance(num_prefill + DECODE_WEIGHT * num_decode, num_prefilling)
@@ -96,6 +92,7 @@ class Admission:
             sequence
             for sequence in (self.waiting if users else ())
             if sequence.request.user in users
+            and sequence.num_pending == 0
             and now_s - sequence.waiting_since_s >= STARVED_AFTER_S
         ]
         return min(
@@ -166,6 +163,7 @@ class Admission:
         self._to_look_at[sequence.request_id] = sequence
         self._look(sequence)
         self.shares.wait(sequence.request.user)
+        sequence.account = self.shares.account(sequence.request.user)
         self.is_blocked = False
 
     def _dequeue(self, sequence: Sequence) -> None:

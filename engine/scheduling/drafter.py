@@ -11,6 +11,12 @@ from engine.scheduling.sequence import Sequence
 class Drafter(Protocol):
     """Asked once per step for each sequence that decodes. Owned by the engine thread."""
 
+    @property
+    def max_batch(self) -> int:
+        """With more sequences decoding it is not asked. Drafts need the tokens before them, so
+        up to there a step is only planned when the one before it is done."""
+        ...
+
     def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
         """At most `limit` token ids that may follow the sequence's last one; empty where a guess
         does not pay. `num_decoding` sequences share the step."""
@@ -31,6 +37,8 @@ class Drafter(Protocol):
 
 class NoDrafts:
     """A `Drafter` that never guesses."""
+
+    max_batch = 0
 
     def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
         """Nothing."""

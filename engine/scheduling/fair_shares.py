@@ -11,6 +11,15 @@ NUM_KEPT = 64
 """Users without a request whose counters may be kept though they are not ahead."""
 
 
+class Account:
+    """What a user had, in tokens. Owned by the engine thread."""
+
+    __slots__ = ("num_tokens",)
+
+    def __init__(self) -> None:
+        self.num_tokens = 0.0
+
+
 class FairShares:
     """Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI
     2024). Owned by the engine thread.
@@ -21,7 +30,7 @@ class FairShares:
     least counter in the queue; two users who always wait stay within a bounded difference."""
 
     def __init__(self) -> None:
-        self._counters: dict[str, float] = {}
+        self._counters: dict[str, Account] = {}
         self._num_waiting: Counter[str] = Counter()
         self._num_unfinished: Counter[str] = Counter()
         self._level = 0.0
@@ -45,15 +54,16 @@ class FairShares:
             self._level = 0.0
         elif len(self._counters) > 2 * len(self._num_unfinished) + NUM_KEPT:
             self._counters = {
-                user: count
-                for user, count in self._counters.items()
-                if count > level or user in self._num_unfinished
+                user: account
+                for user, account in self._counters.items()
+                if account.num_tokens > level or user in self._num_unfinished
             }
 
     def wait(self, user: str) -> None:
         """A request of the user is put into the queue."""
         if not self._num_waiting[user]:
-            self._counters[user] = max(self._counters.get(user, 0.0), self.level())
+            account = self.account(user)
+            account.num_tokens = max(account.num_tokens, self.level())
         self._num_waiting[user] += 1
 
     def leave(self, user: str) -> None:
@@ -74,15 +84,26 @@ class FairShares:
 
     def charge(self, user: str, num_tokens: float) -> None:
         """So much was computed for the user, or soon will be."""
-        self._counters[user] = self._counters.get(user, 0.0) + num_tokens
+        self.account(user).num_tokens += num_tokens
+
+    def account(self, user: str) -> Account:
+        """Where `charge` puts it; stays the user's as long as the user has a request."""
+        account = self._counters.get(user)
+        if account is None:
+            account = self._counters[user] = Account()
+        return account
 
     def level(self) -> float:
         """The least counter of a user in the queue; while it is empty, that of who left it last.
         Never falls."""
-        waiting = [self._counters[user] for user in self._num_waiting]
-        least = min(waiting) if waiting else self._counters.get(self._last_user, 0.0)
+        waiting = [self._counters[user].num_tokens for user in self._num_waiting]
+        least = min(waiting) if waiting else self._num_tokens(self._last_user)
         return max(self._level, least)
 
     def debt(self, user: str, level: float) -> float:
         """Tokens that the user is ahead of `level`."""
-        return max(0.0, self._counters.get(user, 0.0) - level)
+        return max(0.0, self._num_tokens(user) - level)
+
+    def _num_tokens(self, user: str) -> float:
+        account = self._counters.get(user)
+        return 0.0 if account is None else account.num_tokens

@@ -3,6 +3,9 @@
 One token budget a step and no separate prefill phase. Running decodes come first, one token each
 and its drafts; prefill chunks get what is left of the budget and of the step-time target. No
 torch, no clock: time comes in as an argument.
+
+The next step may be planned before the last one's tokens are known. What a plan computes and how
+many tokens it samples is booked when it is made; which tokens they are, when it is committed.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from engine.kv.block_allocator import BlockAllocator, BlockCopy
 from engine.scheduling.admission import Admission
 from engine.scheduling.drafter import Drafter, NoDrafts
+from engine.scheduling.fair_shares import DECODE_WEIGHT
 from engine.scheduling.preemption import choose_givers, choose_victim, seniority
 from engine.scheduling.prefill_budget import PrefillBudget
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
@@ -48,12 +52,15 @@ class Scheduler:
     ) -> None:
         self._limits = limits
         self._allocator = allocator
+        self._block_size = allocator.block_size
         self._drafter = drafter or NoDrafts()
         self._max_model_len = max_model_len
         self._admission = Admission(allocator, max_model_len)
         self._running: dict[RequestId, Sequence] = {}
         self._cost = StepCost()
         self._steps_without_prefill = 0
+        self._preempted: list[Sequence] = []
+        """Since the last step that was not empty."""
         self.num_preemptions = 0
 
     @property
@@ -80,8 +87,19 @@ class Scheduler:
         """All unfinished sequences, running ones first."""
         return [*self._running.values(), *self._admission.waiting]
 
+    @property
+    def may_draft(self) -> bool:
+        """Whether the next step might check drafts, for which all tokens must be known."""
+        max_batch = self._drafter.max_batch
+        return max_batch > 0 and 0 < len(self._decoding()) <= max_batch
+
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
+        max_tokens = sequence.request.params.max_tokens
+        limit = min(self._max_model_len, self._allocator.capacity_tokens)
+        if max_tokens is not None:
+            limit = min(limit, sequence.num_prompt_tokens + max_tokens)
+        sequence.length_limit = limit
         self._admission.add(sequence)
 
     def finish(self, sequence: Sequence) -> None:
@@ -91,23 +109,40 @@ class Scheduler:
         self._drafter.forget(sequence)
         sequence.status = SequenceStatus.FINISHED
 
-    def schedule(self, now_s: float) -> SchedulerOutput:
-        """Chooses the next step and allocates its blocks. Preempts if running sequences cannot
-        grow, where the one that came first is spared, so that one always advances; and if a user
-        has long had nothing running while others have several."""
-        preempted = self._grow_decodes(now_s)
+    def schedule(self, now_s: float, *, may_draft: bool = True) -> SchedulerOutput:
+        """Chooses the next step, allocates its blocks and books it: unless it is empty it must be
+        computed, after those that were chosen before. Preempts if running sequences cannot grow,
+        where the one that came first is spared, so that one always advances; and if a user has
+        long had nothing running while others have several. A step with drafts must be committed
+        before the next one is chosen; `may_draft` False: there are none."""
+        decoding, preempted = self._grow_decodes(now_s)
         copies: list[BlockCopy] = []
-        if not preempted:
+        if not preempted and self._admission.waiting:
             preempted = self._make_way(now_s, copies)
-        decodes = self._schedule_decodes()
-        num_decode = sum(item.num_tokens for item in decodes)
-        # What was just preempted would take the blocks straight back.
-        prefills = self._schedule_prefills(num_decode, now_s, copies, admit=not preempted)
-        num_prefill = sum(item.num_tokens for item in prefills)
+        if preempted:
+            decoding = [seq for seq in decoding if seq.status is SequenceStatus.DECODE]
+        decodes = self._schedule_decodes(decoding, may_draft=may_draft)
+        num_decode = sum([item.num_tokens for item in decodes])
+        prefills: list[ScheduledSequence] = []
+        if self._admission.waiting or len(self._running) > len(decoding):
+            # What was just preempted would take the blocks straight back.
+            prefills = self._schedule_prefills(num_decode, now_s, copies, admit=not preempted)
+        num_prefill = 0
+        for item in prefills:
+            # Not before all are chosen: what this step computes is not there to be copied by it.
+            num_prefill += item.num_tokens
+            item.sequence.num_computed_tokens = item.start + item.num_tokens
+            if item.samples:
+                item.sequence.status = SequenceStatus.DECODE
+                item.sequence.num_pending = 1
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
+        self._preempted += preempted
+        if not decodes and not prefills:
+            return SchedulerOutput()
+        told, self._preempted = tuple(self._preempted), []
         return SchedulerOutput(
             (*decodes, *prefills),
-            tuple(preempted),
+            told,
             num_decode,
             num_prefill,
             tuple(copies),
@@ -115,19 +150,27 @@ class Scheduler:
         )
 
     def commit(self, item: ScheduledSequence, token_ids: tuple[int, ...]) -> None:
-        """Books a computed item: its tokens are in the cache, and `token_ids` were sampled: the
-        drafts that were right and one token more, which is not in the cache yet."""
+        """Books a computed item of a sequence that has not ended: its tokens are in the cache, and
+        `token_ids` were sampled: the drafts that were right and one token more, which is not in
+        the cache yet. Items are committed in the order in which they were scheduled. One that was
+        preempted meanwhile has its tokens all the same, and no cache."""
         sequence = item.sequence
         num_drafts = len(item.draft_token_ids)
-        num_accepted = max(0, len(token_ids) - 1)
-        sequence.token_ids += token_ids
-        sequence.num_computed_tokens = item.start + item.num_tokens - num_drafts + num_accepted
-        self._allocator.publish(sequence)
+        num_computed = item.start + item.num_tokens
         if token_ids:
-            sequence.status = SequenceStatus.DECODE
-            self._admission.sampled(sequence, len(token_ids))
+            sequence.token_ids += token_ids
+            sequence.num_pending -= 1
+            sequence.account.num_tokens += DECODE_WEIGHT * len(token_ids)
         if num_drafts:
+            num_accepted = len(token_ids) - 1
+            num_computed += num_accepted - num_drafts
+            sequence.num_computed_tokens = num_computed  # nothing else is in flight
             self._drafter.observe(sequence, num_drafts, num_accepted)
+        # Mostly no block became full.
+        if num_computed // self._block_size > sequence.table.num_published and (
+            sequence.status is not SequenceStatus.WAITING
+        ):
+            self._allocator.publish(sequence, num_computed)
 
     def observe(self, output: SchedulerOutput, seconds: float) -> None:
         """Tells how long the step took, for the cost model and for the queue's age."""
@@ -142,18 +185,37 @@ class Scheduler:
         self._allocator.check(self.sequences())
 
     def _decoding(self) -> list[Sequence]:
-        return [seq for seq in self._running.values() if seq.status is SequenceStatus.DECODE]
+        decode = SequenceStatus.DECODE
+        return [seq for seq in self._running.values() if seq.status is decode]
 
-    def _grow_decodes(self, now_s: float) -> list[Sequence]:
-        """A block for each sequence that needs one; returns those that had to give theirs."""
+    def _grow_decodes(self, now_s: float) -> tuple[list[Sequence], list[Sequence]]:
+        """Sequences that decode and are sure to go on behind what is in flight, each with a block
+        for its next token; and those that had to give theirs. Where some end with what is in
+        flight, nobody has to: who finds no block sits this step out."""
+        decode = SequenceStatus.DECODE
+        decoding: list[Sequence] = []
+        growing: list[Sequence] = []
+        is_one_ending = False
+        for sequence in self._running.values():
+            if sequence.status is not decode:
+                continue
+            length = len(sequence.token_ids) + sequence.num_pending
+            if length >= sequence.length_limit:
+                is_one_ending = True
+                continue
+            decoding.append(sequence)
+            if length > sequence.num_slots:
+                growing.append(sequence)
         preempted: list[Sequence] = []
-        growing = [seq for seq in self._decoding() if not self._allocator.covers(seq)]
-        for sequence in sorted(growing, key=seniority):
-            while sequence.status is SequenceStatus.DECODE and not self._allocator.grow(sequence):
+        for sequence in sorted(growing, key=seniority) if len(growing) > 1 else growing:
+            while sequence.status is decode and not self._allocator.grow(sequence):
+                if is_one_ending:
+                    decoding.remove(sequence)
+                    break
                 running, shares = self._running.values(), self._admission.shares
                 preempted.append(choose_victim(running, self._allocator, shares))
                 self._preempt(preempted[-1], now_s)
-        return preempted
+        return decoding, preempted
 
     def _make_way(self, now_s: float, copies: list[BlockCopy]) -> list[Sequence]:
         """One sequence at most gives its place to a user who has none; returns it. The place is
@@ -175,26 +237,32 @@ class Scheduler:
         self._admission.preempt(sequence, now_s)
         self.num_preemptions += 1
 
-    def _schedule_decodes(self) -> list[ScheduledSequence]:
+    def _schedule_decodes(
+        self, decoding: list[Sequence], *, may_draft: bool
+    ) -> list[ScheduledSequence]:
         """One token for each, and behind it as many drafts as the token budget, the blocks that
         are free and the sequence's own limits allow. Drafts leave a chunk's room to prompts."""
-        decodes = self._decoding()
-        left = self._limits.max_num_batched_tokens - len(decodes)
-        if self.num_waiting or len(self._running) > len(decodes):
+        num_decoding = len(decoding)
+        scheduled: list[ScheduledSequence] = []
+        may_draft = may_draft and num_decoding <= self._drafter.max_batch
+        left = self._limits.max_num_batched_tokens - num_decoding
+        if self.num_waiting or len(self._running) > num_decoding:
             left = max(0, left - self._limits.min_chunk_tokens)
-        scheduled = []
-        for sequence in decodes:
-            drafts = self._draft(sequence, left, len(decodes))
-            left -= len(drafts)
-            start = sequence.num_computed_tokens
-            scheduled.append(ScheduledSequence(sequence, start, 1 + len(drafts), True, drafts))
+        for sequence in decoding:
+            start, num_pending = sequence.num_computed_tokens, sequence.num_pending
+            drafts: tuple[int, ...] = ()
+            if may_draft and num_pending == 0:
+                drafts = self._draft(sequence, left, num_decoding)
+                left -= len(drafts)
+            scheduled.append(
+                ScheduledSequence(sequence, start, 1 + len(drafts), True, drafts, num_pending > 0)
+            )
+            sequence.num_computed_tokens = start + 1 + len(drafts)
+            sequence.num_pending = num_pending + 1
         return scheduled
 
     def _draft(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
-        max_tokens = sequence.request.params.max_tokens
-        if max_tokens is not None:
-            limit = min(limit, max_tokens - sequence.num_output_tokens - 1)
-        limit = min(limit, self._max_model_len - sequence.num_tokens - 1)
+        limit = min(limit, sequence.length_limit - sequence.num_tokens - 1)
         # Before the drafter is asked: it goes by what it proposed.
         limit = min(limit, self._allocator.room_ahead(sequence))
         if limit <= 0:
@@ -220,10 +288,12 @@ class Scheduler:
         while candidates and not budget.is_spent:
             sequence = candidates.pop()
             if sequence.status is SequenceStatus.WAITING:
-                if not can_admit:
+                if not can_admit or sequence.num_pending:
                     continue
                 awaited = admission.awaited(sequence)
                 if awaited is not None:
+                    if awaited.status is not SequenceStatus.PREFILL:
+                        continue  # what it waits for is in flight, and there once it is committed
                     sequence = awaited  # is computed now, in the place of the one that waits for it
                 elif not self._admit(sequence, copies):
                     can_admit = False  # no overtaking once one does not fit: it would starve

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from engine.kv.block_table import BlockTable
 from engine.kv.prefix_cache import BlockHash
+from engine.scheduling.fair_shares import Account
 from engine.types import GenerationRequest, RequestId
 
 
@@ -23,19 +24,25 @@ class Sequence:
 
     `token_ids` = prompt + continued tokens + output; of these, half-open:
     [0, num_prompt_tokens) was given, [num_prompt_tokens, num_tokens) was sampled here, and
-    [0, num_computed_tokens) has keys and values in the cache."""
+    [0, num_computed_tokens) has keys and values in the cache, or will have them when the steps
+    in flight are done. Behind `num_tokens` come `num_pending` tokens that those steps sample:
+    they count in `length`, and nobody knows them yet."""
 
     __slots__ = (
+        "account",
         "arrival_age",
         "arrival_s",
         "block_hashes",
         "first_scheduled_s",
         "first_token_s",
+        "length_limit",
         "num_blocks_seen_cached",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_pending",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_slots",
         "request",
         "request_id",
         "seed",
@@ -48,10 +55,16 @@ class Sequence:
 
     def __init__(self, request: GenerationRequest, *, arrival_s: float, seed: int = 0) -> None:
         self.request = request
+        self.account = Account()
+        """What is computed for the sequence is charged to it (`FairShares`)."""
         self.request_id: RequestId = request.request_id
         self.token_ids = [*request.prompt_token_ids, *request.continued_token_ids]
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed_tokens = 0
+        self.num_pending = 0
+        self.length_limit = 1 << 62
+        """The sequence ends when it has so many tokens, if nothing ends it before
+        (`Scheduler.add`)."""
         self.num_cached_tokens: int | None = None
         """Prompt tokens that were not computed for this sequence when it was first scheduled:
         from the prefix cache, or from the request with the same prompt. None before."""
@@ -59,6 +72,8 @@ class Sequence:
         """Where `BlockAllocator.num_cached_tokens` begins to look."""
         self.status = SequenceStatus.WAITING
         self.table = BlockTable()
+        self.num_slots = 0
+        """Tokens that the table has a place for."""
         self.block_hashes: list[BlockHash] = []
         """Chained hashes of the leading full blocks, as far as somebody asked for them; tokens
         are only ever appended, so they stay true."""
@@ -80,6 +95,11 @@ class Sequence:
         return len(self.token_ids)
 
     @property
+    def length(self) -> int:
+        """All tokens, those that steps in flight are sampling included."""
+        return len(self.token_ids) + self.num_pending
+
+    @property
     def num_output_tokens(self) -> int:
         """Tokens sampled for this request."""
         return len(self.token_ids) - self.num_prompt_tokens
@@ -87,4 +107,4 @@ class Sequence:
     @property
     def num_remaining_tokens(self) -> int:
         """Tokens that must be computed before the next one can be sampled."""
-        return len(self.token_ids) - self.num_computed_tokens
+        return len(self.token_ids) + self.num_pending - self.num_computed_tokens

@@ -54,7 +54,7 @@ class PromptLookupDrafter:
         """At most `max_draft_tokens` for each of at most `max_batch` sequences that decode in a
         step; none where more do: their own rows fill the machine."""
         self._max_draft_tokens = max_draft_tokens
-        self._max_batch = max_batch
+        self.max_batch = max_batch
         self._rates = AcceptanceRates(keep=0.98, weight=4.0)
         self._cost = RowCost()
         self._looked: dict[RequestId, _Looked] = {}
@@ -67,7 +67,7 @@ class PromptLookupDrafter:
     def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
         """See `Drafter`. Microseconds, but for a sequence's first time, when its prompt is
         indexed: some milliseconds for thousands of tokens."""
-        if num_decoding > self._max_batch:
+        if num_decoding > self.max_batch:
             return ()
         looked = self._looked.get(sequence.request_id)
         if looked is None:
@@ -91,7 +91,7 @@ class PromptLookupDrafter:
         """See `Drafter`."""
         self._num_since_plain = self._num_since_plain + 1 if self._num_drafts else 0
         self._num_drafts, self._num_expected = 0, 0.0
-        if output.num_prefill_tokens == 0 and len(output.scheduled) <= self._max_batch:
+        if output.num_prefill_tokens == 0 and len(output.scheduled) <= self.max_batch:
             self._cost.observe(output.num_decode_tokens, seconds)
 
     def forget(self, sequence: Sequence) -> None:

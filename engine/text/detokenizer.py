@@ -14,6 +14,23 @@ from engine.text.stops import StopMatcher, StopResult
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
+class TokenTexts(dict[int, str | None]):
+    """For each token id its text, if its bytes are whole characters; else None. Filled as ids are
+    asked for. Owned by the engine thread."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._token_bytes = token_bytes
+
+    def __missing__(self, token_id: int) -> str | None:
+        try:
+            text = self[token_id] = self._token_bytes(token_id).decode()
+        except UnicodeDecodeError:
+            self[token_id] = None
+            return None
+        return text
+
+
 class Detokenizer:
     """Incremental UTF-8 and stop strings for one sequence. Owned by the engine thread.
 
@@ -26,6 +43,17 @@ class Detokenizer:
         self._decoder = _UTF8(errors="replace")
         self._stops = StopMatcher(stops)
         self._unsent = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a token of whole characters, none of which begins a stop string, would come out
+        as just these: nothing waits to be sent. Such a token need not be pushed."""
+        return not (self._unsent or self._decoder.getstate()[0] or self._stops.is_holding)
+
+    @property
+    def first_characters(self) -> frozenset[str]:
+        """What stop strings begin with."""
+        return self._stops.first_characters
 
     def prime(self, token_ids: Iterable[int], sent: str | None = None) -> None:
         """Begins behind tokens of before, of whose text `sent` was sent (None: all). The rest

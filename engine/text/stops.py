@@ -18,12 +18,19 @@ class StopMatcher:
     The match that is complete first wins; of those that end at the same character, the longest.
     So the result does not depend on how the stream was split. Owned by the engine thread."""
 
-    __slots__ = ("_num_sent", "_stops", "_tail")
+    __slots__ = ("_num_sent", "_stops", "_tail", "first_characters")
 
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self._stops = tuple(sorted(stops, key=len, reverse=True))
+        self.first_characters = frozenset(stop[0] for stop in stops)
         self._tail = ""
         self._num_sent = 0  # characters of `_tail` that are out already: only after `prime`
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the text so far may end with the beginning of a stop string. If not, text
+        without any of `first_characters` need not be pushed: it comes out as it is."""
+        return bool(self._tail)
 
     def prime(self, sent: str) -> None:
         """Begins behind text that was sent before. A stop string may begin in it; what was sent
@@ -66,6 +73,8 @@ class StopMatcher:
     def _num_held(self, buffer: str) -> int:
         longest = min(len(self._stops[0]) - 1, len(buffer))
         for length in range(longest, 0, -1):
+            if buffer[-length] not in self.first_characters:
+                continue
             tail = buffer[len(buffer) - length :]
             if any(len(stop) > length and stop.startswith(tail) for stop in self._stops):
                 return length

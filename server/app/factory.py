@@ -147,7 +147,6 @@ def service_limits(config: ServerConfig) -> ServiceLimits:
     return ServiceLimits(
         max_body_bytes=config.max_body_bytes,
         max_message_bytes=config.max_message_bytes,
-        max_engine_requests=config.max_num_seqs + config.max_queued_requests,
         max_runs_per_connection=config.max_runs_per_connection,
         max_runs_per_user=2 * config.max_runs_per_connection,
         run_log_ttl_s=config.run_log_ttl_s,

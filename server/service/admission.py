@@ -11,9 +11,8 @@ _RETRY_FULL_MS = 1000
 class Admission:
     """Says no at once, before any work is done for a request. Owned by the loop's thread."""
 
-    def __init__(self, engine: Engine, max_engine_requests: int) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._max_engine_requests = max_engine_requests
         self._is_draining = False
 
     @property
@@ -42,7 +41,7 @@ class Admission:
         """For a new answer, before anything is looked up or stored for it. Raises QueueFullError
         too. The engine counts once more when it gets the request: its word is the last."""
         self.check()
-        limit = self._max_engine_requests
+        limit = self._engine.max_requests
         if self._engine.num_requests >= limit:
             raise QueueFullError(
                 f"{limit} requests are running or waiting already.", retry_after_ms=_RETRY_FULL_MS

@@ -15,9 +15,6 @@ class ServiceLimits:
     max_body_bytes: int = 2 << 20
     max_message_bytes: int = 1 << 20
     """One WebSocket message; the WebSocket protocol below the service holds it."""
-    max_engine_requests: int = 288
-    """Requests that the engine has running and waiting when a new answer is refused at once;
-    the engine's own limit, told here to spare work that it would refuse."""
     max_runs_per_connection: int = 16
     max_runs_per_user: int = 32
     """Answers that one user may have running, over all connections and without one."""

@@ -29,7 +29,7 @@ class Service:
         self.engine = engine
         self.auth = auth
         self.limits = limits or ServiceLimits()
-        self.admission = Admission(engine, self.limits.max_engine_requests)
+        self.admission = Admission(engine)
         self.metrics = Metrics(engine)
         self.runs = RunRegistry(self.limits, self.admission.check_run)
         self.generation = Generation(engine, self.limits, self.admission, self.metrics)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,18 @@ from engine.async_engine import AsyncEngine
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import EngineDeadError, ModelLoadError
+from engine.execution.runner import StepResult, SynchronousRunner
+from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.scripted import Script
 from engine.types import EngineState, FinishType, GenerationRequest, RequestId, SamplingParams
-from tests.support.engines import make_core, make_request
+from tests.support.engines import (
+    Clock,
+    CountingRunner,
+    PipelinedRunner,
+    expected_tokens,
+    make_core,
+    make_request,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +33,7 @@ CONFIG = EngineConfig(model=Path("unused"), max_pending_chars=1000)
 
 def assembly_with(core: EngineCore) -> Assembly:
     scripted = assemble_scripted(CONFIG, Script())
-    return Assembly(core, scripted.tokenizer, scripted.model)
+    return Assembly(core, scripted.tokenizer, scripted.model, scripted.config)
 
 
 def endless(name: str) -> GenerationRequest:
@@ -38,17 +48,17 @@ class Panic(BaseException):
 
 @pytest.mark.parametrize("kind", [RuntimeError, Panic])
 async def test_a_failure_of_the_thread_reaches_every_stream(kind: type[BaseException]) -> None:
-    class Broken:
+    class Broken(SynchronousRunner):
         calls = 0
 
-        def execute(self, plan: object) -> object:
+        def execute(self, plan: SchedulerOutput) -> StepResult:
             self.calls += 1
             raise kind("device lost at /secret/path")
 
         def forget(self, request_id: RequestId) -> None:
             pass
 
-    core, _ = make_core(runner=Broken())  # type: ignore[arg-type]
+    core, _ = make_core(runner=Broken())
     engine = AsyncEngine(CONFIG, lambda: assembly_with(core))
     await engine.start()
     failed = asyncio.create_task(engine.wait_failed())
@@ -67,6 +77,56 @@ async def test_a_failure_of_the_thread_reaches_every_stream(kind: type[BaseExcep
             pytest.fail("accepted")
     await engine.shutdown(0.0)
     assert engine.state is EngineState.DEAD
+
+
+async def test_without_work_the_runner_is_given_time_until_it_has_no_use_for_it() -> None:
+    calls: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    class PutsOff(CountingRunner):
+        num_left = 3
+
+        def idle(self) -> bool:
+            assert not core.has_work
+            left, self.num_left = self.num_left, max(0, self.num_left - 1)
+            calls.put(left)
+            return left > 0
+
+    async def next_call() -> int:
+        return await asyncio.to_thread(calls.get, timeout=10.0)
+
+    runner = PutsOff(Clock())
+    core, _ = make_core(runner=runner)
+    engine = AsyncEngine(CONFIG, lambda: assembly_with(core))
+    await engine.start()
+    assert [await next_call() for _ in range(4)] == [3, 2, 1, 0]
+    async with engine.generate(make_request("r", (1, 2), max_tokens=3)) as stream:
+        runner.num_left = 2
+        tokens = [token async for output in stream for token in output.token_ids]
+    assert tokens == expected_tokens((1, 2), 3)
+    while (left := await next_call()) == 0:
+        pass  # it may have been woken once more before
+    assert [left, await next_call(), await next_call()] == [2, 1, 0]
+    await engine.shutdown(0.0)
+
+
+async def test_steps_in_flight_are_delivered_to_their_readers() -> None:
+    clock = Clock()
+    runner = PipelinedRunner(clock)
+    core, _ = make_core(runner=runner, clock=clock, num_blocks=200)
+    engine = AsyncEngine(CONFIG, lambda: assembly_with(core))
+    await engine.start()
+
+    async def read(index: int) -> list[int]:
+        async with engine.generate(make_request(f"r{index}", (1, index), max_tokens=20)) as stream:
+            return [token async for output in stream for token in output.token_ids]
+
+    answers = await asyncio.gather(*(read(index) for index in range(8)))
+    assert answers == [expected_tokens((1, index), 20) for index in range(8)]
+    assert runner.max_in_flight == 2
+    async with engine.generate(endless("left")):
+        pass
+    await engine.shutdown(5.0)
+    assert engine.state is EngineState.STOPPED
 
 
 async def test_a_model_that_does_not_load_is_raised_by_start() -> None:

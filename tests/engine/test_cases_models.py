@@ -14,7 +14,7 @@ from engine.assembly import assemble_model
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.errors import ModelLoadError
-from engine.execution.runner import Sample, StepResult
+from engine.execution.runner import Sample, StepResult, SynchronousRunner
 from engine.kv.block_allocator import BlockAllocator
 from engine.models.config import read_eos_token_ids
 from engine.scheduling.scheduler import SchedulerLimits
@@ -65,7 +65,7 @@ def test_scaling_that_is_null_or_unknown(tmp_path: Path) -> None:
         generate(other, [1], 1)
 
 
-class GivenTokens:
+class GivenTokens(SynchronousRunner):
     """A model that says given tokens, one a step."""
 
     def __init__(self, token_ids: list[int]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.core import EngineCore
+from engine.execution.runner import LaunchedStep
 from engine.scheduling import admission
 from engine.scheduling.scheduler_output import SchedulerOutput
 from engine.types import FinishType, RequestId
@@ -24,13 +25,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def watch(core: EngineCore) -> list[SchedulerOutput]:
     """The plans that the engine makes from now on."""
     plans: list[SchedulerOutput] = []
-    execute = core._runner.execute
+    launch = core._runner.launch
 
-    def seen(plan: SchedulerOutput) -> object:
+    def seen(plan: SchedulerOutput) -> LaunchedStep:
         plans.append(plan)
-        return execute(plan)
+        return launch(plan)
 
-    core._runner.execute = seen  # type: ignore[method-assign, assignment]
+    core._runner.launch = seen  # type: ignore[method-assign]
     return plans
 
 

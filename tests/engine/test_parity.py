@@ -3,8 +3,9 @@ way the engine comes to them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support.engines import Collected, collect, run_to_end
 from tests.support.oracle import load_oracle, next_tokens
 from tests.support.tiny_models import GENERIC_MODELS, TINY_MODELS, build_tiny_model
 
+CPU_SETTINGS = {"device": "cpu", "block_size": 8}
 NUM_TOKENS = 32
 SHARED = tuple((i * 37 + 11) % 310 + 4 for i in range(32))
 PROMPTS = {
@@ -25,13 +27,15 @@ PROMPTS = {
 
 
 class Reference:
-    """A tiny model's folder and the greedy answer to each prompt, as transformers has it."""
+    """A tiny model's folder and the greedy answer to each prompt, as transformers has it.
+    `settings` are fields of the configuration of every engine that is made for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any] = CPU_SETTINGS) -> None:
         self.folder = folder
+        self.settings = settings
         self.answers = {}
         model = load_oracle(folder)
-        core = make_engine(folder)
+        core = self.engine()
         for name, prompt in PROMPTS.items():
             core.add(make(name))
             answer = run_to_end(core)[name].token_ids
@@ -39,6 +43,20 @@ class Reference:
             # One prompt after the other, each alone: the first way that is compared.
             assert answer == next_tokens(model, [*prompt, *answer[:-1]], len(prompt) - 1), name
             self.answers[name] = answer
+
+    def engine(self, *, tokens: int = 1600, budget: int = 512) -> EngineCore:
+        """An engine with room for `tokens` tokens, and `budget` tokens a step."""
+        return assemble_model(
+            EngineConfig(
+                model=self.folder,
+                dtype="float32",
+                kv_cache_tokens=tokens,
+                max_num_seqs=min(16, budget - 1),
+                max_num_batched_tokens=budget,
+                **self.settings,
+            ),
+            None,
+        ).core
 
     def answers_to(self, names: list[str]) -> dict[str, list[int]]:
         return {name: self.answers[name] for name in names}
@@ -63,21 +81,6 @@ def reference(
     return Reference(build_tiny_model(folder, request.param))
 
 
-def make_engine(folder: Path, *, blocks: int = 200, budget: int = 512) -> EngineCore:
-    return assemble_model(
-        EngineConfig(
-            model=folder,
-            dtype="float32",
-            device="cpu",
-            block_size=8,
-            kv_cache_tokens=blocks * 8,
-            max_num_seqs=min(16, budget - 1),
-            max_num_batched_tokens=budget,
-        ),
-        None,
-    ).core
-
-
 def make(name: str, *, given: tuple[int, ...] = (), count: int = NUM_TOKENS) -> GenerationRequest:
     return GenerationRequest(
         RequestId(name),
@@ -99,7 +102,7 @@ def test_alone_and_the_oracle_distinguishes_its_prompts(reference: Reference) ->
 
 def test_in_a_mixed_batch(reference: Reference) -> None:
     """Some are decoding while others are still being prefilled."""
-    core = make_engine(reference.folder, budget=60)
+    core = reference.engine(budget=60)
     names = list(PROMPTS)
     got: dict[str, Collected] = {}
     for name in names:
@@ -113,7 +116,7 @@ def test_in_a_mixed_batch(reference: Reference) -> None:
 
 
 def test_with_prompts_in_odd_chunks(reference: Reference) -> None:
-    core = make_engine(reference.folder, budget=7)
+    core = reference.engine(budget=7)
     names = ["p17", "p45", "shared1"]
     for name in names:
         core.add(make(name))
@@ -122,7 +125,7 @@ def test_with_prompts_in_odd_chunks(reference: Reference) -> None:
 
 def test_with_preemption(reference: Reference) -> None:
     """Room for all prompts and for half of what their answers will take."""
-    core = make_engine(reference.folder, blocks=31)
+    core = reference.engine(tokens=31 * 8)
     for name in PROMPTS:
         core.add(make(name))
     got = run_to_end(core)
@@ -131,16 +134,17 @@ def test_with_preemption(reference: Reference) -> None:
 
 
 def test_with_prefix_hits(reference: Reference) -> None:
-    core = make_engine(reference.folder)
+    core = reference.engine()
     for name in ("shared0", "shared1", "shared0", "p45", "p45"):
         core.add(make(name, count=8))
         assert run_to_end(core)[name].token_ids == reference.answers[name][:8]
-    assert core.stats().cached_tokens == 2 * 32 + 40
+    size = reference.settings["block_size"]
+    assert core.stats().cached_tokens == 2 * 32 + 44 // size * size
 
 
 def test_continued(reference: Reference) -> None:
     """An answer that was cut goes on token for token."""
-    core = make_engine(reference.folder)
+    core = reference.engine()
     answer = reference.answers["p17"]
     core.add(make("p17", given=tuple(answer[:11]), count=NUM_TOKENS - 11))
     assert run_to_end(core)["p17"].token_ids == answer[11:]

@@ -17,7 +17,8 @@ from tests.support.engine_trial import PREFIXES, EngineTrial, TrialConfig
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """Submit, step, abort, fail and let time pass, on a pool that is often too small."""
+    """Submit, step, abort, fail and let time pass, on a pool that is often too small, with one
+    step or two in flight."""
 
     trial: EngineTrial
 
@@ -28,6 +29,8 @@ class EngineMachine(RuleBasedStateMachine):
         budget=st.integers(7, 40),
         caching=st.booleans(),
         draft_share=st.sampled_from((0.0, 0.5, 1.0)),
+        draft_max_batch=st.sampled_from((1, 2, 99)),
+        depth=st.sampled_from((1, 2, 2)),
         step_s=st.sampled_from((0.001, 0.5)),
         seed=st.integers(0, 999),
     )
@@ -39,6 +42,8 @@ class EngineMachine(RuleBasedStateMachine):
         budget: int,
         caching: bool,
         draft_share: float,
+        draft_max_batch: int,
+        depth: int,
         step_s: float,
         seed: int,
     ) -> None:
@@ -50,6 +55,8 @@ class EngineMachine(RuleBasedStateMachine):
                 max_num_batched_tokens=budget,
                 enable_prefix_cache=caching,
                 draft_share=draft_share,
+                draft_max_batch=draft_max_batch,
+                depth=depth,
                 step_s=step_s,
                 seed=seed,
             )

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from engine.config import EngineConfig
-from scripts.perplexity import Errors, TappedModel, course_text, window_errors, windows
+from scripts.perplexity import (
+    Errors,
+    TappedModel,
+    course_text,
+    parse_variant,
+    window_errors,
+    windows,
+)
 from tests.support.oracle import load_oracle
 from tests.support.tiny_models import build_tiny_model
 
@@ -72,3 +79,30 @@ def test_the_logits_of_a_window_are_those_of_the_model(tmp_path: Path, block_siz
         oracle = load_oracle(tmp_path)
         expected = oracle(torch.tensor([window])).logits[0]
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_variant_names_what_is_rounded_to_8_bit_floats() -> None:
+    float32 = {"weights": "float", "dtype": "float32"}
+    assert parse_variant(["weights=q8"]) == ({"weights": "q8"}, ())
+    assert parse_variant(["fp8=weights,kv"]) == (float32, ("weights", "kv"))
+    assert parse_variant(["fp8=kv", "num_threads=1"]) == ({**float32, "num_threads": 1}, ("kv",))
+    with pytest.raises(ValueError, match="'head'"):
+        parse_variant(["fp8=head"])
+
+
+def test_8_bit_floats_change_predictions_a_little(tmp_path: Path) -> None:
+    build_tiny_model(tmp_path, "qwen2")
+    config = EngineConfig(
+        model=tmp_path, weights="float", dtype="float32", kv_cache_tokens=64, max_model_len=64
+    )
+    window = [5, 99, 3, 250, 17, 17, 42, 8, 301, 77, 12]
+    with torch.inference_mode():
+        exact, weights, cache, both = (
+            TappedModel(config, parts).logits(window).clone()
+            for parts in ((), ("weights",), ("kv",), ("weights", "kv"))
+        )
+    scale = exact.abs().mean()
+    for rounded in (weights, cache, both):
+        assert 0 < (rounded - exact).abs().mean() < 0.4 * scale
+    assert not torch.equal(both, weights)
+    assert not torch.equal(both, cache)

@@ -84,8 +84,21 @@ def test_a_step_has_a_token_for_each_answer_and_one_more(tokens: str) -> None:
         load_config(["--max-num-batched-tokens", tokens])
     assert f"--max-num-batched-tokens ({tokens})" in str(error.value)
     assert "--max-num-seqs (32)" in str(error.value)
+    on_gpu = ["--device", "cuda", "--max-num-batched-tokens", "256"]
+    with pytest.raises(ConfigError, match=r"more than --max-num-seqs \(256\)\.$"):
+        load_config(on_gpu)
+    assert load_config(["--max-num-seqs", "600"]).max_num_seqs == 600, "a GPU has tokens for it"
+    with pytest.raises(ConfigError, match=r"--max-num-batched-tokens \(512\)"):
+        load_config(["--max-num-seqs", "600", "--device", "cpu"])
     least = load_config(["--max-num-batched-tokens", tokens, "--max-num-seqs", "15"])
     assert least.engine_config(Path("m")).max_num_seqs == 15
+
+
+@pytest.mark.parametrize("option", ["--quantization", "--kv-cache-dtype"])
+def test_eight_bit_floats_need_a_gpu(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} fp8 is for a GPU"):
+        load_config([option, "fp8", "--device", "cpu"])
+    assert load_config([option, "fp8"]).device == "auto", "perhaps there is one"
 
 
 def test_a_secret_is_not_repeated() -> None:
@@ -121,14 +134,20 @@ def test_engine_gets_every_choice_that_is_its_own(tmp_path: Path) -> None:
         "load_format": "gguf",
         "weights": "float",
         "dtype": "float32",
-        "device": "cpu",
+        "device": "cuda",
         "max_model_len": 1000,
         "kv_cache_tokens": 2000,
+        "quantization": "fp8",
+        "kv_cache_dtype": "fp8",
+        "gpu_memory_utilization": 0.5,
+        "execution": "torch",
+        "cuda_graphs": "off",
         "block_size": 8,
         "max_num_seqs": 5,
         "max_num_batched_tokens": 99,
         "max_queued_requests": 7,
         "step_time_target_s": 0.125,
+        "prefill_step_time_target_s": 0.5,
         "enable_prefix_cache": False,
         "speculation": "off",
         "max_draft_tokens": 6,

@@ -31,6 +31,7 @@ class GuessingDrafter:
     length: Callable[[], int]
     num_right: Callable[[], int]
     ignores_limit: bool = False
+    max_batch: int = 1 << 30
     asked: list[tuple[RequestId, int]] = field(default_factory=list)
     proposed: list[int] = field(default_factory=list)
     observed: list[tuple[int, int]] = field(default_factory=list)

@@ -19,6 +19,7 @@ from tests.support.engines import (
     CacheRunner,
     Clock,
     Collected,
+    PipelinedRunner,
     RandomDrafter,
     collect,
     expected_tokens,
@@ -30,7 +31,8 @@ PREFIXES = ((), tuple(range(8)), tuple(range(12)), (*tuple(range(8)), 50, 51, 52
 
 @dataclass(frozen=True, slots=True)
 class TrialConfig:
-    """Small enough that everything runs short of something. `draft_share` 0: no drafts."""
+    """Small enough that everything runs short of something. `draft_share` 0: no drafts. `depth`:
+    steps that may be in flight."""
 
     num_blocks: int = 14
     block_size: int = 4
@@ -40,7 +42,9 @@ class TrialConfig:
     min_chunk_tokens: int = 4
     enable_prefix_cache: bool = True
     draft_share: float = 0.0
+    draft_max_batch: int = 1 << 30
     step_s: float = 0.001
+    depth: int = 1
     seed: int = 0
 
 
@@ -52,6 +56,8 @@ class FailingRunner(CacheRunner):
     failing: set[RequestId] = field(default_factory=set)
     first_starts: dict[RequestId, int] = field(default_factory=dict)
     num_copies: int = 0
+    num_sampled: int = 0
+    num_pending: int = 0
 
     def execute(self, plan: SchedulerOutput) -> StepResult:
         for item in plan.scheduled:
@@ -59,6 +65,7 @@ class FailingRunner(CacheRunner):
         self.num_copies += len(plan.copies)
         result = super().execute(plan)
         self.plans.clear()
+        self.num_sampled += sum(len(sample.token_ids) for sample in result.samples)
         failures = {
             item.sequence.request_id: "failed by the test"
             for item in plan.scheduled
@@ -73,14 +80,24 @@ class EngineTrial:
     def __init__(self, config: TrialConfig) -> None:
         self.config = config
         self.clock = Clock()
-        self.runner = FailingRunner(self.clock, step_s=config.step_s, block_size=config.block_size)
+        self.runner: FailingRunner | PipelinedRunner
+        if config.depth == 1:
+            self.runner = FailingRunner(
+                self.clock, step_s=config.step_s, block_size=config.block_size
+            )
+        else:
+            self.runner = PipelinedRunner(
+                self.clock, config.block_size, config.step_s, depth=config.depth
+            )
         self.allocator = BlockAllocator(
             config.num_blocks, config.block_size, enable_prefix_cache=config.enable_prefix_cache
         )
         self.drafter: RandomDrafter | None = None
         drafter: Drafter = NoDrafts()
         if config.draft_share:
-            self.drafter = RandomDrafter(Random(config.seed), config.draft_share)
+            self.drafter = RandomDrafter(
+                Random(config.seed), config.draft_share, max_batch=config.draft_max_batch
+            )
             drafter = self.drafter
         self.core = EngineCore(
             self.runner,
@@ -169,6 +186,8 @@ class EngineTrial:
             assert has_blocks == (sequence.status is not SequenceStatus.WAITING)
             if not has_blocks:
                 assert sequence.num_computed_tokens == 0
+            assert 0 <= sequence.num_pending < self.config.depth
+            assert sequence.length <= sequence.length_limit
             if sequence.status is SequenceStatus.DECODE:
                 assert sequence.num_remaining_tokens == 1
         for name, got in self.collected.items():

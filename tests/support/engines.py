@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
 from engine.core import EngineCore
-from engine.execution.runner import ModelRunner, Sample, StepResult
+from engine.execution.runner import ModelRunner, Sample, StepResult, SynchronousRunner
 from engine.kv.block_allocator import BlockAllocator
 from engine.scheduling.drafter import Drafter, NoDrafts
 from engine.scheduling.scheduler import SchedulerLimits
@@ -27,7 +28,7 @@ class Clock:
 
 
 @dataclass
-class CountingRunner:
+class CountingRunner(SynchronousRunner):
     """A model whose next token is a fixed function of the tokens before it, so that any way of
     scheduling the same request must give the same answer. Keeps the plans it was given."""
 
@@ -39,8 +40,8 @@ class CountingRunner:
         self.plans.append(plan)
         self.clock.now_s += self.step_s
         for item in plan.scheduled:
-            assert item.start == item.sequence.num_computed_tokens
-            assert item.num_tokens > 0
+            assert 0 < item.num_tokens == len(item.token_ids)
+            assert not item.is_pending
         return StepResult([_sample(item) for item in plan.scheduled if item.samples])
 
     def forget(self, request_id: RequestId) -> None:
@@ -94,6 +95,125 @@ class CacheRunner(CountingRunner):
         return block * self.block_size + position % self.block_size
 
 
+@dataclass(frozen=True)
+class _Launched:
+    """A step that a `PipelinedRunner` has in flight."""
+
+    runner: PipelinedRunner
+    result: StepResult
+
+    def wait(self) -> StepResult:
+        assert self.runner.in_flight.popleft() is self, "steps are waited for in their order"
+        self.runner.clock.now_s += self.runner.step_s
+        return self.result
+
+
+@dataclass
+class PipelinedRunner:
+    """A `CacheRunner` of a device that computes steps in the order in which they are launched,
+    while nobody here knows the tokens of those before. It has a state of its own: the tokens of
+    each request, and what its cache holds, slot by slot. A token that is pending must come from a
+    step that it has computed; one that is known must be what it computed; and the whole context of
+    a sequence must lie in the cache as its own tokens say, written by this step or one before."""
+
+    clock: Clock
+    block_size: int = 4
+    step_s: float = 0.001
+    depth: int = 2
+    failing: set[RequestId] = field(default_factory=set)
+    """Fail when they are next computed."""
+    slots: dict[int, int] = field(default_factory=dict)
+    """For each slot, a digest of all tokens up to its own."""
+    tokens: dict[Sequence, list[int]] = field(default_factory=dict)
+    """Of each sequence that has blocks or is in flight, sampled ones included."""
+    in_flight: deque[_Launched] = field(default_factory=deque)
+    first_starts: dict[RequestId, int] = field(default_factory=dict)
+    num_copies: int = 0
+    num_pending: int = 0
+    """Tokens that were computed before they were known here."""
+    num_sampled: int = 0
+    max_in_flight: int = 0
+
+    def launch(self, plan: SchedulerOutput) -> _Launched:
+        assert len(self.in_flight) < self.depth
+        self._copy(plan)
+        written: set[int] = set()
+        for item in plan.scheduled:
+            self.first_starts.setdefault(item.sequence.request_id, item.start)
+            self._write(item, written)
+        samples = [self._sample(item) for item in plan.scheduled if item.samples]
+        failures = {
+            item.sequence.request_id: "failed by the test"
+            for item in plan.scheduled
+            if item.sequence.request_id in self.failing
+        }
+        launched = _Launched(self, StepResult(samples, failures))
+        self.in_flight.append(launched)
+        self.max_in_flight = max(self.max_in_flight, len(self.in_flight))
+        return launched
+
+    def forget(self, request_id: RequestId) -> None:
+        for sequence in [seq for seq in self.tokens if seq.request_id == request_id]:
+            del self.tokens[sequence]
+
+    def idle(self) -> bool:
+        return False
+
+    def _copy(self, plan: SchedulerOutput) -> None:
+        sources = {source for source, _ in plan.copies}
+        assert sources.isdisjoint(destination for _, destination in plan.copies)
+        self.num_copies += len(plan.copies)
+        for source, destination in plan.copies:
+            for offset in range(self.block_size):
+                digest = self.slots.get(source * self.block_size + offset)
+                if digest is not None:
+                    self.slots[destination * self.block_size + offset] = digest
+
+    def _write(self, item: ScheduledSequence, written: set[int]) -> None:
+        sequence = item.sequence
+        known = [*sequence.token_ids, *item.draft_token_ids]
+        end = item.start + item.num_tokens
+        if item.is_pending:
+            assert item.num_tokens == 1, "only a sequence's last token can be pending"
+            assert not item.token_ids
+            assert not item.draft_token_ids
+            tokens = self.tokens[sequence]
+            assert tokens[: len(known)] == known
+            self.num_pending += 1
+        else:
+            assert item.num_tokens == len(item.token_ids)
+            tokens = self.tokens[sequence] = known
+        assert sequence.length <= sequence.length_limit, "it ends with what is in flight"
+        assert len(tokens) >= end
+        assert not item.samples or len(tokens) == end
+        digests = _digests(tokens)
+        for position in range(item.start, end):
+            slot = self._slot(sequence, position)
+            assert slot not in written, "two sequences write into one slot"
+            written.add(slot)
+            self.slots[slot] = digests[position]
+        for position in range(end):
+            found = self.slots.get(self._slot(sequence, position))
+            assert found == digests[position], (sequence.request_id, position)
+
+    def _sample(self, item: ScheduledSequence) -> Sample:
+        tokens = self.tokens[item.sequence]
+        num_drafts = len(item.draft_token_ids)
+        del tokens[len(tokens) - num_drafts :]
+        sampled: list[int] = []
+        for draft in (*item.draft_token_ids, None):
+            sampled.append(next_token([*tokens, *sampled]))
+            if sampled[-1] != draft:
+                break
+        tokens += sampled
+        self.num_sampled += len(sampled)
+        return Sample(tuple(sampled))
+
+    def _slot(self, sequence: Sequence, position: int) -> int:
+        block = sequence.table.blocks[position // self.block_size]
+        return block * self.block_size + position % self.block_size
+
+
 @dataclass
 class RandomDrafter:
     """Guesses right with a chance of `share` for each token; draws come from `random`."""
@@ -102,6 +222,7 @@ class RandomDrafter:
     share: float = 0.6
     num_drafted: int = 0
     num_accepted: int = 0
+    max_batch: int = 1 << 30
 
     def propose(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
         tokens = list(sequence.token_ids)

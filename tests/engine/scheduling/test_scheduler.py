@@ -38,6 +38,7 @@ class Bench:
         sequence = Sequence(make_request(name, prompt, priority=priority), arrival_s=self.now_s)
         self.now_s += 0.001
         self.scheduler.add(sequence)
+        sequence.length_limit = 1 << 62  # a test's steps may go on beyond what was asked for
         return sequence
 
     def step(self, cost: float | Callable[[SchedulerOutput], float] = 0.001) -> SchedulerOutput:
@@ -316,7 +317,7 @@ def test_drafts_leave_room_for_a_chunk() -> None:
         num_blocks=512,
         drafter=Eager(Random(0)),
     )
-    bench.add("stream", 4)
+    bench.add("stream", 4).length_limit = 4 + 8
     bench.step()
     assert bench.step().num_decode_tokens == 1 + 6, "as far as max_tokens goes"
     for sequence in bench.scheduler.sequences():

@@ -194,13 +194,14 @@ def test_a_full_cache_makes_no_room_for_drafts() -> None:
 
 
 def test_drafts_fill_the_last_blocks_and_no_more() -> None:
-    """Of nine drafts, three blocks have room for seven behind a prompt of four and its token."""
+    """Of nine drafts, six and the token behind them fill three blocks that hold a prompt of four
+    and its token."""
     drafter = GuessingDrafter(next_token, always(9), always(3))
     _, got = play([make("r", (5, 6, 7, 8))], drafter, num_blocks=3)
     assert got["r"][1] == expected_tokens((5, 6, 7, 8), 8)
     assert got["r"][2].type is FinishType.KV_CAPACITY  # type: ignore[attr-defined]
-    assert [limit for _, limit in drafter.asked] == [7, 3]
-    assert drafter.observed == [(7, 3), (3, 2)], "the last one ends the answer"
+    assert [limit for _, limit in drafter.asked] == [6, 2]
+    assert drafter.observed == [(6, 3), (2, 2)]
 
 
 def test_wrong_drafts_never_reach_the_prefix_cache() -> None:

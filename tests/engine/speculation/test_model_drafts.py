@@ -91,7 +91,7 @@ class Model:
             kv_cache_tokens=num_blocks * 8,
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine.assembly, "_drafter", lambda config: drafter)
+            patch.setattr(engine.assembly, "_drafter", lambda config, runner: drafter)
             return assemble_model(config, None).core
 
     def next_token(self, token_ids: list[int]) -> int:

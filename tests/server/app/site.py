@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from engine.api import EngineConfig, Script, create_scripted_engine
+from engine.api import Script, create_scripted_engine
 from server.app.factory import App, create_app
 from server.config import ServerConfig
 from server.lifespan import lifespan
@@ -117,16 +117,15 @@ async def open_site(
         prompts.append(prompt)
         return answer(prompt)
 
-    engine = create_scripted_engine(
-        EngineConfig(
-            model=Path("scripted"), max_model_len=max_model_len, kv_cache_tokens=kv_cache_tokens
-        ),
-        Script(answer=recorded, **(script or {})),
-    )
     config = ServerConfig(
         data_dir=data_dir,
         secret="a secret for tests",
+        max_model_len=max_model_len,
+        kv_cache_tokens=kv_cache_tokens,
         **{"drain_timeout_s": 0.2, "not_found_score": 0.0, **options},
+    )
+    engine = create_scripted_engine(
+        config.engine_config(Path("scripted")), Script(answer=recorded, **(script or {}))
     )
     app = create_app(config, engine, course_folders=[course])
     async with lifespan(app):

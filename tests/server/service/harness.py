@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -137,11 +136,7 @@ async def serving(
         engine_config = EngineConfig(model, served_name=MODEL, **own)
         engine = create_engine(engine_config)
     await engine.start()
-    limits = dataclasses.replace(
-        limits or ServiceLimits(),
-        max_engine_requests=engine_config.max_num_seqs + engine_config.max_queued_requests,
-    )
-    service = Service(engine, auth or Auth(SECRET), limits)
+    service = Service(engine, auth or Auth(SECRET), limits or ServiceLimits())
     if app is not None:
         service.plug_in(app)
     listener = socket.create_server(("127.0.0.1", 0))

@@ -32,7 +32,7 @@ def _endless(name: str) -> GenerationRequest:
 
 async def test_states() -> None:
     engine = create_scripted_engine(EngineConfig(Path("scripted")))
-    admission = Admission(engine, 1)
+    admission = Admission(engine)
     assert admission.state == "starting"
     with pytest.raises(ModelUnavailableError) as loading:
         admission.check()
@@ -53,8 +53,10 @@ async def test_states() -> None:
 
 async def test_a_new_answer_needs_room_in_the_engine() -> None:
     """Counted on the loop: requests that no step has seen yet take room already."""
-    engine = create_scripted_engine(EngineConfig(Path("scripted")), Script(token_s=0.01))
-    admission = Admission(engine, 2)
+    engine = create_scripted_engine(
+        EngineConfig(Path("scripted"), max_num_seqs=1, max_queued_requests=1), Script(token_s=0.01)
+    )
+    admission = Admission(engine)
     with pytest.raises(ModelUnavailableError):
         admission.check_run()
     await engine.start()

@@ -1,0 +1,145 @@
+"""`DecodeWork`: how a step's decode attention is divided among the programs of a fixed grid."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_PROGRAMS_PER_SM = 2
+_FALLBACK_SMS = 16  # without a CUDA device, where only tests run
+
+
+class DecodeWork:
+    """Work list and scratch memory of `decode_attention` for up to `max_rows` rows.
+
+    The grid has `num_items(rows)` x num_kv_heads programs, whatever the contexts are, so that a
+    CUDA graph can replay it; `plan` writes on the GPU which row and which chunk of its context
+    each item stands for. A chunk is a whole number of key tiles, the same for all rows: the
+    smallest that is at least `min_chunk` tokens and lets all chunks fit the items. One long
+    context is so spread over all multiprocessors, and many short ones stay whole.
+
+    One step at a time: all kernels that use an instance must be on one stream, or ordered.
+    Owned by the engine thread."""
+
+    def __init__(
+        self,
+        max_rows: int,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        device: torch.device,
+        cache_dtype: torch.dtype = torch.bfloat16,
+        tile: int | None = None,
+        min_chunk: int = 256,
+        num_items: int | None = None,
+        num_warps: int = 4,
+        num_stages: int = 3,
+    ) -> None:
+        """`block_size`: tokens per cache block, a power of two from 16 up. `tile`: tokens that a
+        program takes at a time; None chooses by `decode_tile`. `num_items`: items beyond one per
+        row; None chooses two programs per multiprocessor."""
+        if block_size < 16 or block_size & (block_size - 1):
+            raise ValueError(f"block_size must be a power of two from 16 up, not {block_size}")
+        if num_heads % num_kv_heads:
+            raise ValueError(f"{num_heads} heads cannot share {num_kv_heads} key heads")
+        self.max_rows = max_rows
+        self.num_kv_heads = num_kv_heads
+        self.group = num_heads // num_kv_heads
+        self.head_dim = head_dim
+        self.block_size = block_size
+        self.tile = tile or decode_tile(head_dim, cache_dtype)
+        self.num_warps = num_warps
+        self.num_stages = num_stages
+        self.padded_group = triton.next_power_of_2(self.group)
+        self._min_tiles = triton.cdiv(min_chunk, self.tile)
+        if num_items is None:
+            num_items = triton.cdiv(_PROGRAMS_PER_SM * _num_sms(device), num_kv_heads)
+        self._spare_items = num_items
+        self._rows_block = triton.next_power_of_2(max_rows)
+        items = self.num_items(max_rows)
+        heads = (num_kv_heads, self.padded_group)
+        # row (-1: idle), chunk of the row, tokens per chunk, unused: one aligned 16-byte record.
+        self.items = torch.full((items, 4), -1, dtype=torch.int32, device=device)
+        self.partials = torch.empty((items, *heads, head_dim), dtype=torch.float32, device=device)
+        self.log_sums = torch.empty((items, *heads), dtype=torch.float32, device=device)
+        # How many chunks of a (row, key head) are done. The program that finds itself the last
+        # one sets its counter back to 0, so no step has to clear them.
+        self.counters = torch.zeros((max_rows, num_kv_heads), dtype=torch.int32, device=device)
+
+    def num_items(self, num_rows: int) -> int:
+        """Items of the grid for a step of `num_rows` rows: at least one each."""
+        return num_rows + self._spare_items
+
+    def plan(self, context_lens: Tensor) -> None:
+        """Divides the contexts `context_lens` [R] int32 (0 for a padding row, whose one item
+        writes zeros). Once per step, before the first layer's `decode_attention`."""
+        num_rows = context_lens.shape[0]
+        if num_rows > self.max_rows:
+            raise ValueError(f"{num_rows} rows, but room for {self.max_rows}")
+        _plan_kernel[(1,)](
+            context_lens,
+            self.items,
+            num_rows,
+            self.num_items(num_rows),
+            self._min_tiles,
+            TILE=self.tile,
+            ROWS=self._rows_block,
+            num_warps=1 if self._rows_block <= 256 else 4,
+        )
+
+
+def decode_tile(head_dim: int, cache_dtype: torch.dtype) -> int:
+    """Tokens per tile: 16 KiB of keys (64 tokens of 128 bf16 values), at least 16 tokens; 16 in
+    float32, whose exact products keep their operands in registers."""
+    if cache_dtype == torch.float32:
+        return 16
+    row_bytes = triton.next_power_of_2(head_dim) * max(cache_dtype.itemsize, 2)
+    return max(16, min(64, 16384 // row_bytes))
+
+
+def _num_sms(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _FALLBACK_SMS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@triton.jit(
+    do_not_specialize=["num_rows", "num_items", "min_tiles"],
+    do_not_specialize_on_alignment=["context_lens"],
+)
+def _plan_kernel(
+    context_lens,
+    items,
+    num_rows,
+    num_items,
+    min_tiles,
+    TILE: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    rows = tl.arange(0, ROWS)
+    valid = rows < num_rows
+    lens = tl.load(context_lens + rows, mask=valid, other=0)
+    # A padding row has one empty tile, so that its output is written too.
+    tiles = tl.where(valid, tl.maximum((lens + TILE - 1) // TILE, 1), 0)
+    # Bisection: chunks of `high` tiles fit always, as there is an item for each row.
+    low = tl.maximum((tl.sum(tiles) + num_items - 1) // num_items, min_tiles)
+    high = tl.maximum(tl.max(tiles), low)
+    while low < high:
+        middle = (low + high) // 2
+        fits = tl.sum((tiles + middle - 1) // middle) <= num_items
+        low = tl.where(fits, low, middle + 1)
+        high = tl.where(fits, middle, high)
+    chunks = (tiles + low - 1) // low
+    starts = tl.cumsum(chunks) - chunks
+    for chunk in range(0, tl.max(chunks)):
+        item = items + (starts + chunk) * 4
+        present = chunk < chunks
+        tl.store(item, rows, mask=present)
+        tl.store(item + 1, tl.zeros_like(rows) + chunk, mask=present)
+        tl.store(item + 2, tl.zeros_like(rows) + low * TILE, mask=present)
+    for first in range(tl.sum(chunks), num_items, ROWS):
+        tl.store(items + (first + rows) * 4, -1, mask=first + rows < num_items)

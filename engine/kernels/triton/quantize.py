@@ -1,0 +1,140 @@
+"""Rows in float8_e4m3fn with a scale each, as fp8 matrix products take them.
+
+With m the largest magnitude of a row (at least 1e-30), its scale is m / 448 and its codes are
+x * (448 / m), rounded to the nearest: so the largest becomes 448, the largest finite code. A row's
+codes depend on no other row. The fused forms first round to the dtype of their input what the
+unfused kernels would have written."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels.triton.activation import ACTIVATIONS, gate_product
+from engine.kernels.triton.norm import normalize, row_tile, tile_of
+
+FP8 = torch.float8_e4m3fn
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(codes float8_e4m3fn [T, K], scales float32 [T, 1]) of `x` [T, K], contiguous."""
+    rows, columns = x.shape
+    codes, scales = _empty(rows, columns, x.device)
+    if rows:
+        programs, tile = tile_of(rows, columns)
+        _quantize_rows[(programs,)](x, codes, scales, rows, HIDDEN=columns, **tile)
+    return codes, scales
+
+
+def rms_norm_quantize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`quantize_rows` of `rms_norm(x, weight, eps)`."""
+    return _norm_quantize(x, None, weight, eps)
+
+
+def add_rms_norm_quantize(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    """`quantize_rows` of `add_rms_norm(x, residual, weight, eps)`, which also adds `x` to
+    `residual` in place."""
+    return _norm_quantize(x, residual, weight, eps)
+
+
+def gated_quantize(gate_up: Tensor, activation: str = "silu") -> tuple[Tensor, Tensor]:
+    """`quantize_rows` of `gated(gate_up, activation)`; `gate_up` [T, 2 * inner]."""
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
+    rows, inner = gate_up.shape[0], gate_up.shape[1] // 2
+    codes, scales = _empty(rows, inner, gate_up.device)
+    if rows:
+        programs, tile = tile_of(rows, inner)
+        _gated_quantize[(programs,)](
+            gate_up, codes, scales, rows, HIDDEN=inner, ACTIVATION=activation, **tile
+        )
+    return codes, scales
+
+
+def _norm_quantize(
+    x: Tensor, residual: Tensor | None, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    rows, hidden = x.shape
+    codes, scales = _empty(rows, hidden, x.device)
+    if rows:
+        programs, tile = tile_of(rows, hidden)
+        _rms_norm_quantize[(programs,)](
+            x, residual, weight, codes, scales, rows, eps, HIDDEN=hidden, **tile
+        )
+    return codes, scales
+
+
+def _empty(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    codes = torch.empty((rows, columns), dtype=FP8, device=device)
+    return codes, torch.empty((rows, 1), dtype=torch.float32, device=device)
+
+
+@triton.jit
+def _store_codes(x, codes, scales, num_rows, rows, columns, mask, HIDDEN: tl.constexpr):
+    """Codes and scales of rows `x` [ROWS, BLOCK] float32, with zeros behind `HIDDEN`."""
+    largest = tl.maximum(tl.max(tl.abs(x), 1), 1e-30)[:, None]
+    tl.store(scales + rows, tl.div_rn(largest, 448.0), mask=rows < num_rows)
+    quotient = x * tl.div_rn(448.0, largest)
+    # Said to lie by eights, codes are stored as 64 bits by the threads that loaded 128 bits of
+    # wider numbers; 128 bits of codes would have to be gathered through shared memory first.
+    at = tl.max_contiguous(rows * HIDDEN + columns, (1, 8))
+    tl.store(codes + at, quotient.to(codes.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _quantize_rows(
+    x, codes, scales, num_rows, HIDDEN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
+):
+    rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
+    values = tl.load(x + rows * HIDDEN + columns, mask=mask, other=0.0).to(tl.float32)
+    _store_codes(values, codes, scales, num_rows, rows, columns, mask, HIDDEN)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _rms_norm_quantize(
+    x,
+    residual,
+    weight,
+    codes,
+    scales,
+    num_rows,
+    eps,
+    HIDDEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
+    at = rows * HIDDEN + columns
+    dtype: tl.constexpr = x.dtype.element_ty
+    values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    factors = tl.load(weight + columns, mask=columns < HIDDEN, other=0.0)
+    if residual is not None:
+        values += tl.load(residual + at, mask=mask, other=0.0).to(tl.float32)
+        total = values.to(dtype)
+        tl.store(residual + at, total, mask=mask)
+        values = total.to(tl.float32)
+    normed = normalize(values, factors, eps, dtype, HIDDEN)
+    _store_codes(normed, codes, scales, num_rows, rows, columns, mask, HIDDEN)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _gated_quantize(
+    gate_up,
+    codes,
+    scales,
+    num_rows,
+    HIDDEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
+    at = gate_up + rows * (2 * HIDDEN) + columns
+    gate = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(at + HIDDEN, mask=mask, other=0.0).to(tl.float32)
+    product = gate_product(gate, up, gate_up.dtype.element_ty, ACTIVATION)
+    _store_codes(product, codes, scales, num_rows, rows, columns, mask, HIDDEN)

@@ -1,0 +1,151 @@
+"""`FusedDecoder`: a plain decoder's forward pass in few, fused kernels on a GPU.
+
+The same weights and the same arithmetic as `Decoder`, whose code is the reference; what lies
+between two matrix products is one kernel instead of several, and keys and values go from the
+merged projection straight into the paged cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard
+
+from torch import Tensor
+
+from engine.kernels.triton.activation import gated
+from engine.kernels.triton.norm import add_rms_norm, embed_rms_norm, rms_norm
+from engine.kernels.triton.rotary import rotate_and_store
+from engine.kernels.triton.skinny_linear import skinny_gate_up, skinny_linear
+from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.linear import Linear, PlainEmbedding
+
+if TYPE_CHECKING:
+    from engine.kernels.triton.paged_attention import PagedAttention
+    from engine.kernels.triton.row_inputs import RowInputs
+    from engine.kv.kv_cache import KVCache
+
+
+SMALL_HIDDEN = 2048
+"""Up to this hidden size two rows are streamed like one."""
+
+
+class FusedDecoder:
+    """The forward pass of `decoder`, which `can_fuse`. Its weights never change; one thread runs
+    it at a time."""
+
+    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        self._decoder = decoder
+        self._cache = cache
+        embedding = decoder.embedding
+        assert isinstance(embedding, PlainEmbedding)
+        self._table = embedding.weight
+        num_heads = decoder.config.num_heads
+        self._q_width = num_heads * decoder.config.head_dim
+        self._is_unpacked = all(_is_unpacked(layer) for layer in decoder.layers)
+        self._head_norms = [
+            (None, None) if layer.qk_norm is None else (layer.qk_norm[0], layer.qk_norm[num_heads])
+            for layer in decoder.layers
+        ]
+        # The norm behind each layer: the next layer's, or the last one.
+        self._norms_behind = [layer.input_norm for layer in decoder.layers[1:]]
+        self._norms_behind.append(decoder.final_norm)
+
+    def forward(self, rows: RowInputs, attention: PagedAttention) -> Tensor:
+        """Hidden states [R, hidden] of `rows` after the final norm."""
+        if self._streams(rows.input_ids.shape[0]):
+            return self._forward_streaming(rows, attention)
+        decoder = self._decoder
+        eps = decoder.config.rms_norm_eps
+        residual, x = embed_rms_norm(rows.input_ids, self._table, decoder.layers[0].input_norm, eps)
+        mixed = x.new_empty((x.shape[0], self._q_width))
+        for index, layer in enumerate(decoder.layers):
+            self._attend(index, layer.qkv(x), mixed, rows, attention)
+            x = add_rms_norm(layer.output(mixed), residual, layer.mlp_norm, eps)
+            x = layer.down(gated(layer.gate_up(x)))
+            x = add_rms_norm(x, residual, self._norms_behind[index], eps)
+        return x
+
+    def _streams(self, num_rows: int) -> bool:
+        """Whether products with so few rows are a stream of weights, for which general matrix
+        products are slow to start (scripts/bench_gpu_linear.py)."""
+        return self._is_unpacked and (
+            num_rows == 1 or (num_rows == 2 and self._decoder.config.hidden_size <= SMALL_HIDDEN)
+        )
+
+    def _forward_streaming(self, rows: RowInputs, attention: PagedAttention) -> Tensor:
+        """The same with norms, gate and residual inside the products."""
+        decoder = self._decoder
+        eps = decoder.config.rms_norm_eps
+        residual = self._table.index_select(0, rows.input_ids)
+        mixed = residual.new_empty((residual.shape[0], self._q_width))
+        for index, layer in enumerate(decoder.layers):
+            assert isinstance(layer.qkv, Linear)
+            assert isinstance(layer.output, Linear)
+            assert isinstance(layer.gate_up, Linear)
+            assert isinstance(layer.down, Linear)
+            qkv = skinny_linear(
+                residual,
+                layer.qkv.weight,
+                layer.qkv.bias,
+                norm_weight=layer.input_norm,
+                eps=eps,
+                pdl=True,
+            )
+            self._attend(index, qkv, mixed, rows, attention)
+            output, down = layer.output, layer.down
+            skinny_linear(mixed, output.weight, output.bias, residual=residual, pdl=True)
+            x = skinny_gate_up(
+                residual, layer.gate_up.weight, norm_weight=layer.mlp_norm, eps=eps, pdl=True
+            )
+            skinny_linear(x, down.weight, down.bias, residual=residual, pdl=True)
+        return rms_norm(residual, decoder.final_norm, eps)
+
+    def _attend(
+        self,
+        index: int,
+        qkv: Tensor,
+        mixed: Tensor,
+        rows: RowInputs,
+        attention: PagedAttention,
+    ) -> None:
+        """Writes the rows' keys and values of a layer, and what they attend to into `mixed`."""
+        config, rotary = self._decoder.config, self._decoder.rotary
+        q_norm, k_norm = self._head_norms[index]
+        keys, values = self._cache.layer(index)
+        rotate_and_store(
+            qkv,
+            rows.positions,
+            rows.cache_slots,
+            rotary.cos,
+            rotary.sin,
+            keys,
+            values,
+            num_heads=config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            eps=config.rms_norm_eps,
+        )
+        q = qkv[:, : self._q_width].view(qkv.shape[0], config.num_heads, config.head_dim)
+        attention.attend_written(index, q, mixed, **self._decoder.layers[index].attention)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [N, vocab] of N rows of `hidden`, in the model's dtype."""
+        return self._decoder.head(hidden)
+
+
+def _is_unpacked(layer: DecoderLayer) -> bool:
+    """Whether the products that take in others have plain weights, and no bias of their own kind
+    is in the way."""
+    products = (layer.qkv, layer.output, layer.gate_up, layer.down)
+    return all(isinstance(one, Linear) for one in products) and layer.gate_up.bias is None
+
+
+def can_fuse(model: object) -> TypeGuard[Decoder]:
+    """Whether `FusedDecoder` computes `model`: a plain decoder whose layers all rotate."""
+    return (
+        isinstance(model, Decoder)
+        and model.is_plain
+        and isinstance(model.embedding, PlainEmbedding)
+        and all(layer.rope is not None for layer in model.layers)
+    )
