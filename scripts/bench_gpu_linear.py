@@ -1,52 +1,60 @@
-"""Time products with few rows on an NVIDIA GPU: own kernels beside cuBLAS, in CUDA graphs.
+"""Times products with few rows on an NVIDIA GPU: the streaming kernel beside cuBLAS.
 
-Run from the repository root: `PYTHONPATH=. python scripts/bench_gpu_linear.py`. For each product
-of the Qwen3 0.6B and 8B shapes it prints microseconds and TB/s of weights, each graph walking
-through so many copies of the weights that the L2 cache does not help; then whole layer chains.
+    python -m scripts.bench_gpu_linear
+
+Shows why `skinny_linear.choose_config` chooses as it does: for the Qwen3 shapes of 0.6B and 8B it
+times all layers and the head in one CUDA graph, with attention replaced by a copy, then each
+product alone, walking through so many copies of its weights that the L2 cache does not help.
+"PDL" marks dependent launches. Takes about half a minute, much of it compiling.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import statistics
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from engine.kernels.triton.dependent_launch import launch_options, wait_for_launcher
 from engine.kernels.triton.skinny_linear import (
+    MAX_ROWS,
     SkinnyConfig,
     choose_config,
     skinny_gate_up,
     skinny_linear,
 )
+from scripts.gpu_ceilings import median_s
 
+BYTES_PER_S = 4.3e12
 EPS = 1e-6
 DTYPE = torch.bfloat16
-POOL_BYTES = 1_400_000_000
-# A graph's walk: enough to exceed the L2 cache (60 MB) by far, no longer than needed.
+# A graph's walk through copies of a product's weights: far more than the L2 cache (60 MB).
 WALK_BYTES = 600_000_000
-Step = Callable[[int], object]
+REPEATS = 7
+# What the rule chooses from, and what was best next to it.
+CONFIGS = [
+    SkinnyConfig(4, 512, programs=4),
+    SkinnyConfig(4, 512, programs=7, pdl=True),
+    SkinnyConfig(8, 512, prefetch=32, programs=3, pdl=True),
+    SkinnyConfig(8, 1024, num_warps=8, prefetch=32, programs=2, pdl=True),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product [M, size] by [columns (times 2 when gated), size]."""
+    """A product of [rows, size] by the transpose of [columns (twice when gated), size]."""
 
     name: str
     columns: int
     size: int
     norm: bool = False
     gated: bool = False
-    residual: bool = False
 
     @property
     def weight_rows(self) -> int:
@@ -54,11 +62,38 @@ class Product:
 
     @property
     def num_bytes(self) -> int:
-        return self.weight_rows * self.size * 2
+        return self.weight_rows * self.size * DTYPE.itemsize
+
+    @property
+    def config(self) -> SkinnyConfig:
+        return choose_config(self.columns, self.size // 2, self.gated)
+
+    def ours(
+        self, x: Tensor, weight: Tensor, norm: Tensor, out: Tensor, config: SkinnyConfig | None
+    ) -> None:
+        """Into `out`, or added to it where there is no norm."""
+        if self.gated:
+            skinny_gate_up(x, weight, norm_weight=norm, eps=EPS, out=out, pdl=True, config=config)
+        elif self.norm:
+            skinny_linear(x, weight, norm_weight=norm, eps=EPS, out=out, pdl=True, config=config)
+        else:
+            skinny_linear(x, weight, residual=out, pdl=True, config=config)
+
+    def cublas(self, x: Tensor, weight: Tensor, norm: Tensor, out: Tensor) -> Tensor:
+        """The same, but where there is a norm the result is a new tensor."""
+        if not self.norm:
+            return torch.addmm(out, x, weight.T, out=out)
+        y = functional.linear(functional.rms_norm(x, (self.size,), norm, EPS), weight)
+        if not self.gated:
+            return y
+        gate, up = y.chunk(2, dim=-1)
+        return functional.silu(gate) * up
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
+    """Sizes of a model."""
+
     name: str
     hidden: int
     qkv: int
@@ -68,12 +103,13 @@ class Shape:
     vocabulary: int = 151_936
 
     def products(self) -> list[Product]:
+        """The four of a layer, then the head."""
         return [
-            Product("norm+qkv", self.qkv, self.hidden, norm=True),
-            Product("o+residual", self.hidden, self.attention, residual=True),
-            Product("norm+gate_up+silu", self.inner, self.hidden, norm=True, gated=True),
-            Product("down+residual", self.hidden, self.inner, residual=True),
-            Product("norm+lm_head", self.vocabulary, self.hidden, norm=True),
+            Product("norm, qkv", self.qkv, self.hidden, norm=True),
+            Product("output, residual", self.hidden, self.attention),
+            Product("norm, gate and up, silu", self.inner, self.hidden, norm=True, gated=True),
+            Product("down, residual", self.hidden, self.inner),
+            Product("norm, head", self.vocabulary, self.hidden, norm=True),
         ]
 
 
@@ -81,383 +117,156 @@ SHAPES = [
     Shape("0.6B", hidden=1024, qkv=4096, attention=2048, inner=3072, layers=28),
     Shape("8B", hidden=4096, qkv=6144, attention=4096, inner=12288, layers=36),
 ]
-ROW_COUNTS = [1, 2, 4, 8, 16, 32]
-
-
-def row_configs() -> list[SkinnyConfig]:
-    base = SkinnyConfig(False, 4, 512)
-    return [
-        base,
-        replace(base, prefetch=0),
-        replace(base, programs=7),
-        replace(base, programs=7, prefetch=0),
-        replace(base, programs=2, prefetch=64),
-        replace(base, block_n=2, programs=6),
-        replace(base, block_n=8, programs=3),
-        replace(base, block_n=8, block_k=1024, num_warps=8, programs=2),
-    ]
-
-
-def tile_configs() -> list[SkinnyConfig]:
-    cuts = [(8, 128), (16, 128), (32, 128), (32, 64), (64, 64)]
-    configs = [SkinnyConfig(True, n, k, prefetch=64) for n, k in cuts]
-    return [*configs, replace(configs[1], prefetch=0)]
-
-
-def configs_of(product: Product, rows: int) -> list[SkinnyConfig]:
-    """What is tried: at one row both kernels, at more the tiles (and rows at 2 and 4)."""
-    default = choose_config(rows, product.columns, product.size // 2, product.gated)
-    tiles = tile_configs()
-    if rows == 1:
-        tried = [*row_configs(), tiles[1]]
-    elif rows in (2, 4):
-        tried = [row_configs()[0], *tiles[:2]]
-    else:
-        tried = tiles
-    return [default, *(config for config in tried if config != default)]
 
 
 def describe(config: SkinnyConfig) -> str:
-    cut = f"{config.block_n}x{config.block_k} {config.num_warps} warps"
-    if config.tensor_cores:
-        return f"tile {cut} {config.num_stages} stages pre {config.prefetch}"
-    return f"row  {cut} pre {config.prefetch} prog {config.programs}"
+    return (
+        f"{config.block_n}x{config.block_k}, {config.num_warps} warps, prefetch {config.prefetch}, "
+        f"{config.programs} programs{', PDL' if config.pdl else ''}"
+    )
 
 
-def measure(step: Step, copies: int, repeats: int = 7) -> float:
-    """Median microseconds of a step, in a graph of `copies` steps."""
-    step(0)
+def graph_s(run: Callable[[], object]) -> float:
+    """Seconds of one replay of a graph of `run`."""
+    run()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for index in range(copies):
-            step(index)
-    graph.replay()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(True), torch.cuda.Event(True)  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1000 / copies)
-    return float(statistics.median(times))
-
-
-def attempt(step: Step, copies: int) -> float | None:
-    """`measure`, or None with the error printed: one variant must not cost the whole run."""
-    try:
-        return measure(step, copies)
-    except Exception as error:  # noqa: BLE001 - compilers and drivers raise anything
-        print(f"    failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
-        return None
-
-
-class Bench:
-    """Buffers of one product; its steps take the weights' copies in turn."""
-
-    def __init__(self, product: Product, rows: int, pool: Tensor) -> None:
-        self.product = product
-        count = product.weight_rows * product.size
-        self.copies = max(1, min(pool.numel() // count, -(-WALK_BYTES // product.num_bytes)))
-        self.weights = [
-            pool[i * count : (i + 1) * count].view(product.weight_rows, product.size)
-            for i in range(self.copies)
-        ]
-        device = pool.device
-        self.x = torch.randn(rows, product.size, dtype=DTYPE, device=device)
-        self.norm = torch.ones(product.size, dtype=DTYPE, device=device)
-        self.out = torch.zeros(rows, product.columns, dtype=DTYPE, device=device)
-
-    def ours(self, config: SkinnyConfig | None, pdl: bool) -> Step:
-        product, x, norm, out = self.product, self.x, self.norm, self.out
-
-        def step(index: int) -> object:
-            weight = self.weights[index % self.copies]
-            if product.gated:
-                return skinny_gate_up(
-                    x, weight, norm_weight=norm, eps=EPS, out=out, pdl=pdl, config=config
-                )
-            return skinny_linear(
-                x,
-                weight,
-                residual=out if product.residual else None,
-                norm_weight=norm if product.norm else None,
-                eps=EPS,
-                out=out,
-                pdl=pdl,
-                config=config,
-            )
-
-        return step
-
-    def cublas(self) -> Iterator[tuple[str, Step]]:
-        """The product alone, then with what stands around it as torch's own kernels."""
-        product, x, norm, out = self.product, self.x, self.norm, self.out
-        yield "F.linear alone", lambda i: functional.linear(x, self.weights[i % self.copies])
-        if product.residual:
-            yield (
-                "addmm into residual",
-                lambda i: torch.addmm(out, x, self.weights[i % self.copies].T, out=out),
-            )
-            return
-
-        def whole(index: int) -> object:
-            n = functional.rms_norm(x, (product.size,), norm, EPS) if product.norm else x
-            y = functional.linear(n, self.weights[index % self.copies])
-            if not product.gated:
-                return y
-            gate, up = y.chunk(2, dim=-1)
-            return functional.silu(gate) * up
-
-        yield "F.linear and the rest", whole
-
-
-def line(label: str, micros: float | None, num_bytes: int) -> str:
-    if micros is None:
-        return f"    {label:44} failed"
-    return f"    {label:44} {micros:8.2f} µs  {num_bytes / micros / 1e6:5.2f} TB/s"
-
-
-def bench_product(product: Product, rows: int, pool: Tensor, end: float) -> None:
-    """Prints all variants of a product; dependent launches for the default and the fastest."""
-    print(f"  {product.name} [{product.weight_rows}, {product.size}], {rows} rows", flush=True)
-    bench = Bench(product, rows, pool)
-    for label, step in bench.cublas():
-        print(line(label, attempt(step, bench.copies), product.num_bytes))
-    tried = configs_of(product, rows)
-    times: dict[SkinnyConfig, float] = {}
-    for config in tried:
-        if time.monotonic() > end:
-            print("    out of time")
-            return
-        micros = attempt(bench.ours(config, False), bench.copies)
-        mark = " (default)" if config == tried[0] else ""
-        print(line(describe(config) + mark, micros, product.num_bytes))
-        if micros is not None:
-            times[config] = micros
-    # At one row, every cut as a dependent launch: they were compiled together.
-    chosen = tried if rows == 1 else sorted({tried[0], *sorted(times, key=times.__getitem__)[:1]},
-                                            key=tried.index)  # fmt: skip
-    for config in chosen:
-        micros = attempt(bench.ours(config, True), bench.copies)
-        print(line(describe(config) + " PDL", micros, product.num_bytes), flush=True)
+        run()
+    return median_s(graph.replay, torch.device("cuda"), REPEATS)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _stand_in(  # type: ignore[no-untyped-def]
-    source, target, size, BLOCK: tl.constexpr, PDL: tl.constexpr
-):
-    """In attention's place in a chain: the shortest kernel that reads one side and writes."""
+def _copy_kernel(source, target, size, BLOCK: tl.constexpr, PDL: tl.constexpr):  # type: ignore[no-untyped-def]
     if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
+        wait_for_launcher()
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(source + at, mask=at < size)
-    tl.store(target + at, value, mask=at < size)
+    tl.store(target + at, tl.load(source + at, mask=at < size), mask=at < size)
 
 
-def stand_in(source: Tensor, target: Tensor, pdl: bool) -> None:
+def copy(source: Tensor, target: Tensor, pdl: bool) -> None:
+    """In attention's place: about the shortest kernel that reads one side and writes the other."""
     size = min(source.numel(), target.numel())
-    options = {"launch_pdl": True} if pdl else {}
-    _stand_in[(triton.cdiv(size, 1024),)](source, target, size, BLOCK=1024, PDL=pdl, **options)
+    options = launch_options(pdl, source.device)
+    _copy_kernel[(triton.cdiv(size, 1024),)](source, target, size, BLOCK=1024, **options)
+
+
+def randn(*shape: int, scale: float = 1.0) -> Tensor:
+    return torch.empty(*shape, dtype=DTYPE, device="cuda").normal_(0, scale)
 
 
 class Chain:
     """All layers of a model and its head, attention replaced by a copy."""
 
-    def __init__(self, shape: Shape, rows: int, device: torch.device) -> None:
-        self.shape = shape
-        self.layers = [
-            [
-                torch.empty(p.weight_rows, p.size, dtype=DTYPE, device=device).normal_(0, 0.02)
-                for p in shape.products()[:4]
-            ]
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        *self._products, self._head = shape.products()
+        self._layers = [
+            [randn(product.weight_rows, product.size, scale=0.02) for product in self._products]
             for _ in range(shape.layers)
         ]
-        self.head = torch.empty(shape.vocabulary, shape.hidden, dtype=DTYPE, device=device)
-        self.head.normal_(0, 0.02)
-        self.norm = torch.ones(shape.hidden, dtype=DTYPE, device=device)
-        self.set_rows(rows)
-        self.num_bytes = 2 * (
-            self.head.numel() + sum(weight.numel() for layer in self.layers for weight in layer)
+        self._head_weight = randn(shape.vocabulary, shape.hidden, scale=0.02)
+        self._norm = torch.ones(shape.hidden, dtype=DTYPE, device="cuda")
+        layer_bytes = sum(product.num_bytes for product in self._products)
+        self.num_bytes = shape.layers * layer_bytes + self._head.num_bytes
+
+    def ours(self, rows: int, config: SkinnyConfig | None) -> Callable[[], None]:
+        """All products cut by `config`, or each as the rule says."""
+        shape, norm = self._shape, self._norm
+        to_qkv, output, gate_up, down = self._products
+        hidden, qkv = randn(rows, shape.hidden), randn(rows, shape.qkv)
+        attended, gated = randn(rows, shape.attention), randn(rows, shape.inner)
+        logits = randn(rows, shape.vocabulary)
+        pdl = (config or to_qkv.config).pdl
+
+        def run() -> None:
+            for weights in self._layers:
+                to_qkv.ours(hidden, weights[0], norm, qkv, config)
+                copy(qkv, attended, pdl)
+                output.ours(attended, weights[1], norm, hidden, config)
+                gate_up.ours(hidden, weights[2], norm, gated, config)
+                down.ours(gated, weights[3], norm, hidden, config)
+            self._head.ours(hidden, self._head_weight, norm, logits, config)
+
+        return run
+
+    def cublas(self, rows: int) -> Callable[[], None]:
+        shape, norm = self._shape, self._norm
+        to_qkv, output, gate_up, down = self._products
+        hidden, attended = randn(rows, shape.hidden), randn(rows, shape.attention)
+
+        def run() -> None:
+            for weights in self._layers:
+                copy(to_qkv.cublas(hidden, weights[0], norm, hidden), attended, False)
+                output.cublas(attended, weights[1], norm, hidden)
+                gated = gate_up.cublas(hidden, weights[2], norm, hidden)
+                down.cublas(gated, weights[3], norm, hidden)
+            self._head.cublas(hidden, self._head_weight, norm, hidden)
+
+        return run
+
+
+def bench_chain(shape: Shape, row_counts: list[int]) -> None:
+    chain = Chain(shape)
+    print(f"\n{shape.name}: {shape.layers} layers and the head, {chain.num_bytes / 1e9:.2f} GB: "
+          f"{chain.num_bytes / BYTES_PER_S * 1e3:.3f} ms at 4.3 TB/s")  # fmt: skip
+    for rows in row_counts:
+        print(f"  {rows} rows")
+        print(f"    {'cuBLAS':52} {graph_s(chain.cublas(rows)) * 1e3:7.3f} ms")
+        print(f"    {'the rule':52} {graph_s(chain.ours(rows, None)) * 1e3:7.3f} ms")
+        for config in CONFIGS:
+            time_s = graph_s(chain.ours(rows, config))
+            print(f"    {describe(config):52} {time_s * 1e3:7.3f} ms", flush=True)
+
+
+def product_variants(product: Product, rows: int) -> Iterator[tuple[str, Callable[..., object]]]:
+    """Labels and what to call with a weight."""
+    x, norm = randn(rows, product.size), torch.ones(product.size, dtype=DTYPE, device="cuda")
+    out = randn(rows, product.columns)
+    yield "cuBLAS, product alone", lambda weight: functional.linear(x, weight)
+    yield "cuBLAS", lambda weight: product.cublas(x, weight, norm, out)
+    for config in [product.config, *(one for one in CONFIGS if one != product.config)]:
+        mark = "* " if config == product.config else ""
+        yield (
+            mark + describe(config),
+            lambda weight, config=config: product.ours(x, weight, norm, out, config),
         )
 
-    def set_rows(self, rows: int) -> None:
-        shape, device = self.shape, self.head.device
-        self.hidden = torch.randn(rows, shape.hidden, dtype=DTYPE, device=device)
-        self.qkv = torch.empty(rows, shape.qkv, dtype=DTYPE, device=device)
-        self.attended = torch.zeros(rows, shape.attention, dtype=DTYPE, device=device)
-        self.gated = torch.empty(rows, shape.inner, dtype=DTYPE, device=device)
-        self.logits = torch.empty(rows, shape.vocabulary, dtype=DTYPE, device=device)
 
-    def ours(self, pdl: bool, config: SkinnyConfig | None = None, head: bool = True) -> Step:
-        """All products by one cut, or each by its default."""
+def bench_product(product: Product, row_counts: list[int]) -> None:
+    copies = -(-WALK_BYTES // product.num_bytes)
+    weights = randn(copies, product.weight_rows, product.size, scale=0.02).unbind()
+    for rows in row_counts:
+        print(f"  {product.name} [{product.weight_rows}, {product.size}], {rows} rows")
+        for label, call in product_variants(product, rows):
 
-        def step(_: int) -> None:
-            def linear(x: Tensor, weight: Tensor, out: Tensor, norm: Tensor | None) -> None:
-                residual = out if norm is None else None
-                skinny_linear(
-                    x,
-                    weight,
-                    residual=residual,
-                    norm_weight=norm,
-                    out=out,
-                    pdl=pdl,
-                    config=config,
-                )
+            def walk(call: Callable[..., object] = call) -> None:
+                for weight in weights:
+                    call(weight)
 
-            for qkv, o, gate_up, down in self.layers:
-                linear(self.hidden, qkv, self.qkv, self.norm)
-                stand_in(self.qkv, self.attended, pdl)
-                linear(self.attended, o, self.hidden, None)
-                skinny_gate_up(
-                    self.hidden,
-                    gate_up,
-                    norm_weight=self.norm,
-                    out=self.gated,
-                    pdl=pdl,
-                    config=config,
-                )
-                linear(self.gated, down, self.hidden, None)
-            if head:
-                linear(self.hidden, self.head, self.logits, self.norm)
-
-        return step
-
-    def cublas(self) -> Step:
-        size = (self.shape.hidden,)
-
-        def step(_: int) -> None:
-            hidden = self.hidden
-            for qkv, o, gate_up, down in self.layers:
-                n = functional.rms_norm(hidden, size, self.norm, EPS)
-                stand_in(functional.linear(n, qkv), self.attended, False)
-                torch.addmm(hidden, self.attended, o.T, out=hidden)
-                n = functional.rms_norm(hidden, size, self.norm, EPS)
-                gate, up = functional.linear(n, gate_up).chunk(2, dim=-1)
-                torch.addmm(hidden, functional.silu(gate) * up, down.T, out=hidden)
-            functional.linear(functional.rms_norm(hidden, size, self.norm, EPS), self.head)
-
-        return step
-
-
-def bench_chain(shape: Shape, device: torch.device) -> None:
-    chain = Chain(shape, 1, device)
-    floor = chain.num_bytes / 4.3e12 * 1000
-    print(f"\n{shape.name}: {shape.layers} layers and the head, {chain.num_bytes / 1e9:.2f} GB: "
-          f"{floor:.3f} ms at 4.3 TB/s", flush=True)  # fmt: skip
-    for rows in ROW_COUNTS:
-        chain.set_rows(rows)
-        variants: list[tuple[str, Step]] = [
-            ("cuBLAS", chain.cublas()),
-            ("ours", chain.ours(False)),
-            ("ours, PDL", chain.ours(True)),
-        ]
-        if rows == 1:
-            variants.append(("ours, PDL, no head", chain.ours(True, head=False)))
-            for config in row_configs()[1:]:
-                label = describe(config)
-                variants.append((label, chain.ours(False, config)))
-                variants.append((f"{label}, PDL", chain.ours(True, config)))
-        if rows in (2, 4):
-            label = describe(row_configs()[0])
-            variants.append((f"{label}, PDL", chain.ours(True, row_configs()[0])))
-        for label, step in variants:
-            micros = attempt(step, 1)
-            if micros is not None:
-                print(f"  {rows:2} rows  {label:44} {micros / 1000:7.3f} ms", flush=True)
-
-
-def bench_gap(device: torch.device) -> None:
-    """A chain of kernels that do nothing to speak of: what each launch in a graph costs."""
-    source, target = (torch.zeros(200_000, device=device) for _ in range(2))
-    for programs in (1, 132):
-        for pdl in (False, True):
-            part = slice(0, 1024 * programs)
-            micros = attempt(lambda _, p=part, d=pdl: stand_in(source[p], target[p], d), 500)  # type: ignore[misc]
-            if micros is not None:
-                print(f"  copy kernel of {programs:3} programs, PDL {pdl!s:5} {micros:6.2f} µs")
-
-
-def bench_reads(pool: Tensor) -> None:
-    half = pool.numel() // 2
-    micros = attempt(lambda _: pool[:half].copy_(pool[half : 2 * half]), 1)
-    if micros is not None:
-        print(f"  device copy: {half * 4 / micros / 1e6:.2f} TB/s", flush=True)
-
-
-def variants() -> Iterator[tuple[Product, int, SkinnyConfig, bool]]:
-    for shape in SHAPES:
-        for product in shape.products():
-            for rows in ROW_COUNTS:
-                for config in configs_of(product, rows):
-                    for pdl in (False, True):
-                        yield product, rows, config, pdl
-
-
-def compile_some(part: int, parts: int) -> int:
-    """Launches its share of all variants once, which leaves their binaries in Triton's cache."""
-    device = torch.device("cuda")
-    pool = torch.empty(1_300_000_000 // 2, dtype=DTYPE, device=device)
-    failed = 0
-    # Variants of the same kernel lie together: each process takes every parts-th of the different.
-    seen: dict[tuple[object, ...], tuple[Product, int, SkinnyConfig, bool]] = {}
-    for product, rows, config, pdl in variants():
-        block_k = config.block_k * (2 if config.tensor_cores else 1)
-        total = product.size if config.tensor_cores else product.size // 2
-        built = replace(config, programs=0, prefetch=config.prefetch > 0)
-        key = (product.norm, product.gated, product.residual, total % block_k == 0, built, pdl)
-        seen.setdefault((*key, rows > 16, total % 16), (product, rows, config, pdl))
-    for product, rows, config, pdl in list(seen.values())[part::parts]:
-        try:
-            Bench(product, rows, pool).ours(config, pdl)(0)
-        except Exception:  # noqa: BLE001 - the run itself meets and prints it
-            failed += 1
-    torch.cuda.synchronize()
-    return failed
-
-
-def precompile(workers: int) -> None:
-    begin = time.monotonic()
-    try:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
-            failed = sum(pool.map(compile_some, range(workers), [workers] * workers))
-        print(f"compiled in {time.monotonic() - begin:.1f} s, {failed} failed", flush=True)
-    except Exception as error:  # noqa: BLE001 - then they are compiled one by one
-        print(f"not compiled ahead: {type(error).__name__}: {error}", flush=True)
+            time_s = graph_s(walk) / copies
+            rate = product.num_bytes / time_s / 1e12
+            print(f"    {label:52} {time_s * 1e6:8.2f} µs {rate:5.2f} TB/s", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
-    parser.add_argument("--workers", type=int, default=12, help="processes that compile ahead")
-    parser.add_argument("--seconds", type=float, default=100, help="limit for the single products")
-    parser.add_argument("--no-chains", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[1, 2, 4], choices=range(1, MAX_ROWS + 1)
+    )
     arguments = parser.parse_args()
-    device = torch.device("cuda")
-    begin = time.monotonic()
+    if not torch.cuda.is_available():
+        parser.error("needs a CUDA device")
+    began_s = time.monotonic()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
-    if arguments.workers:
-        precompile(arguments.workers)
-    bench_gap(device)
-    if not arguments.no_chains:
-        for shape in SHAPES:
-            try:
-                bench_chain(shape, device)
-            except Exception as error:  # noqa: BLE001 - the products are still worth measuring
-                print(f"  chain failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
-            torch.cuda.empty_cache()
-    pool = torch.empty(POOL_BYTES // 2, dtype=DTYPE, device=device).normal_(0, 0.02)
-    bench_reads(pool)
-    end = time.monotonic() + arguments.seconds
-    for rows in arguments.rows:
-        for shape in SHAPES:
-            print(f"\n{shape.name}, {rows} rows")
-            for product in shape.products():
-                bench_product(product, rows, pool, end)
-    print(f"\n{time.monotonic() - begin:.0f} s in all")
+    for shape in SHAPES:
+        bench_chain(shape, arguments.rows)
+        torch.cuda.empty_cache()
+    for shape in SHAPES:
+        print(f"\n{shape.name}, single products (* what the rule chooses)")
+        for product in shape.products():
+            bench_product(product, arguments.rows)
+    print(f"\n{time.monotonic() - began_s:.0f} s in all")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     .venv/bin/python scripts/bench_host.py [--sequences 256] [--steps 200] [--tokenizer FOLDER]
 
 Every sequence decodes, two steps are in flight, and the answers are given tokens. Printed are
-microseconds per step, the median of all, in all and by part. `core` is `EngineCore.step` alone.
+microseconds per step, the median of all, in all and by part. `core` is `EngineCore.step` alone;
+`churn` the same under load, where answers end all the time and as many requests wait as run.
 `readers` is the whole `AsyncEngine` with a reader task for each sequence, on a device whose steps
 take `--device-ms`: how long a step is in the end, and how long the device waits for the next one.
 What a runner does to launch a step is not in it, but for `flatten`, the layout that the CPU's
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +50,7 @@ from engine.types import (  # noqa: E402
 
 NUM_WARM = 20
 """Steps that are not counted."""
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0002  # the server's own
 
 
 class InstantRunner:
@@ -194,6 +196,46 @@ def bench_core(
     return {name: parts.median_us(name) for name in parts.seconds}
 
 
+def bench_churn(
+    tokenizer: Tokenizer, token_ids: list[int], num_sequences: int, num_steps: int, num_prompt: int
+) -> dict[str, float]:
+    """`EngineCore.step` where all seats are taken, each answer that ends is followed by a new
+    request, and users have several each."""
+    random = Random(0)
+    core = make_core(InstantRunner(token_ids), tokenizer, num_sequences, 256)
+    num_sent = 0
+
+    def send() -> None:
+        nonlocal num_sent
+        num_sent += 1
+        prompt = [random.randrange(97) for _ in range(random.randrange(1, 2 * num_prompt))]
+        num_tokens = random.randrange(20, 200)
+        params = SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=num_tokens)
+        core.add(
+            GenerationRequest(
+                RequestId(f"r{num_sent}"), tuple(prompt), params, user=f"u{num_sent % 40}"
+            )
+        )
+
+    for _ in range(2 * num_sequences):
+        send()
+    parts = Parts()
+    gc.collect()
+    gc.freeze()
+    with (
+        parts.watch("schedule", core._scheduler, "schedule"),
+        parts.watch("complete", core, "_complete"),
+    ):
+        for _ in range(num_steps):
+            start = time.perf_counter()
+            outputs = core.step()
+            parts.seconds["step"].append(time.perf_counter() - start)
+            for _ in range(sum(output.finish is not None for output in outputs)):
+                send()
+    gc.unfreeze()
+    return {name: parts.median_us(name) for name in ("step", "schedule", "complete")}
+
+
 async def bench_readers(
     tokenizer: Tokenizer,
     token_ids: list[int],
@@ -245,7 +287,6 @@ def main() -> int:
     parser.add_argument("--device-ms", type=float, default=4.0, help="what a step takes there")
     parser.add_argument("--switch-interval", type=float, default=SWITCH_INTERVAL_S)
     args = parser.parse_args()
-    sys.setswitchinterval(args.switch_interval)
     tokenizers: dict[str, tuple[Tokenizer, list[int]]] = {
         "bytes": (ByteTokenizer(), list(b"The scheduler gives each step a budget of tokens. "))
     }
@@ -253,16 +294,28 @@ def main() -> int:
         own = HFTokenizer.from_folder(args.tokenizer)
         text = "The scheduler gives each step a budget of tokens; 调度器给每一步一个预算。"
         tokenizers["folder"] = (own, own.encode(text))
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(args.switch_interval)
+    try:
+        bench(tokenizers, args)
+    finally:
+        sys.setswitchinterval(interval_s)
+    return 0
+
+
+def bench(tokenizers: dict[str, tuple[Tokenizer, list[int]]], args: argparse.Namespace) -> None:
+    """All that is asked for, a line for each."""
     for name, (tokenizer, token_ids) in tokenizers.items():
         for count in args.sequences:
             sizes = (count, args.steps, args.prompt)
             found = bench_core(tokenizer, token_ids, *sizes)
             print(f"{name}, {count} sequences, core:", _as_text(found))
+            found = bench_churn(tokenizer, token_ids, *sizes)
+            print(f"{name}, {count} sequences, churn:", _as_text(found))
             found = asyncio.run(
                 bench_readers(tokenizer, token_ids, *sizes, step_s=args.device_ms / 1000)
             )
             print(f"{name}, {count} sequences, readers:", _as_text(found))
-    return 0
 
 
 def _as_text(microseconds: dict[str, float]) -> str:

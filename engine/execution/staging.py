@@ -32,9 +32,7 @@ class Staging:
         self._buffers = []
         for _ in range(count):
             host = torch.empty(size, dtype=torch.int32, pin_memory=is_cuda)
-            self._buffers.append(
-                _Buffer(host, host.numpy(), torch.cuda.Event() if is_cuda else None)
-            )
+            self._buffers.append(_Buffer(host, host.numpy(), _event() if is_cuda else None))
         self._next = 0
 
     def upload(self, arrays: list[Ints], target: Tensor) -> list[Tensor]:
@@ -78,7 +76,7 @@ class Download:
             host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         self._host = host
         host.copy_(values, non_blocking=True)
-        self._is_here = torch.cuda.Event()
+        self._is_here = _event()
         self._is_here.record()
 
     def wait(self) -> Tensor:
@@ -86,3 +84,7 @@ class Download:
         if self._is_here is not None:
             self._is_here.synchronize()
         return self._host
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,7 @@ MAX_ROW_CHUNK = 16
 Longer chunks go through the prefill kernel, and the step without a captured graph."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """`num_rows` rows of one request from `first_row` on, at positions from `first_position`."""
 
     first_row: int

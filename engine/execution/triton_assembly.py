@@ -11,6 +11,7 @@ from engine.errors import ModelLoadError
 from engine.execution.gpu_memory import MemoryPlan
 from engine.execution.triton_runner import TritonModelRunner
 from engine.kv.kv_cache import KVCache
+from engine.models.config import ModelConfig
 from engine.models.registry import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ def build_triton_runner(
     """A runner that is ready for its first step, and the number of its cache's blocks. Raises
     ModelLoadError when the memory is too small, with the numbers."""
     model, shape = loaded.model, loaded.config
+    assert isinstance(shape, ModelConfig)
     device = model.device
     cache = KVCache(
         num_layers=shape.num_layers,

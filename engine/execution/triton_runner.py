@@ -1,14 +1,15 @@
 """`TritonModelRunner`: steps on a GPU, two in flight.
 
 A request's block table, its last token and its sampling parameters live on the GPU, in its slot.
-A step sends what the GPU cannot know: which slots, at which positions. A step of single rows
-(decodes, and prompt chunks of a few tokens) is one captured graph, sampling and all; one with
-longer chunks is launched kernel by kernel. What was sampled goes to the host while the next step
-runs, which takes it from the slots.
+A step sends what the GPU cannot know: which slots, at which positions. It is one captured graph,
+sampling and all, unless it has thousands of rows: then it is launched kernel by kernel. What was
+sampled goes to the host while the next step runs, which takes it from the slots.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,8 @@ from engine.execution.request_slots import RequestSlots
 from engine.execution.runner import DoneStep, LaunchedStep, StepResult
 from engine.execution.staging import ALIGNMENT, Download, Staging, aligned
 from engine.execution.step_rows import Chunk, StepRows, lay_out
+from engine.execution.step_shapes import StepShape, StepShapes
+from engine.kernels.triton.compile_ahead import compile_ahead
 from engine.kernels.triton.decode_work import DecodeWork
 from engine.kernels.triton.paged_attention import PagedAttention, PagedLayout
 from engine.kernels.triton.prefill_attention import prefill_tile_size
@@ -34,15 +37,16 @@ from engine.models.fused_decoder import FusedDecoder, can_fuse
 from engine.scheduling.scheduler_output import ScheduledSequence, SchedulerOutput
 from engine.types import RequestId
 
+logger = logging.getLogger(__name__)
+
 MIN_ROWS = 64
-"""The largest bucket has at least so many rows, so that short prompt chunks fit in beside decodes
-also where few sequences may run."""
+"""The largest step without chunks has at least so many rows, so that short prompt chunks fit in
+beside decodes also where few sequences may run."""
 
 _SAMPLES = 1
 """In the sampler's terms: draw, and the token is the sequence's next."""
 
-
-_NUM_ARRAYS = 8
+_NUM_ARRAYS = 9
 """Sent for a step with chunks."""
 
 
@@ -89,13 +93,11 @@ class TritonModelRunner:
         self._fused = FusedDecoder(model, cache) if can_fuse(model) else None
         max_blocks = -(-max_model_len // cache.block_size) + 1
         self._slots = RequestSlots(num_slots, max_blocks)
-        self._graphs = GraphPool(
-            self._run_single_rows,
-            self._send_padding,
-            max(MIN_ROWS, num_slots),
-            is_capturing=uses_graphs and device.type == "cuda" and is_capturable(model),
-        )
-        max_rows = self._graphs.max_rows
+        self._tile_size = prefill_tile_size(cache.head_dim, model.dtype, cache.block_size, device)
+        self._shapes = StepShapes(max(MIN_ROWS, num_slots), max_tokens, self._tile_size)
+        self._graphs = GraphPool(self._run, self._clear)
+        self._uses_graphs = uses_graphs and device.type == "cuda" and is_capturable(model)
+        max_rows = self._shapes.max_rows
         self._max_tokens = max(max_tokens, max_rows)
 
         def ints(*shape: int) -> Tensor:
@@ -103,9 +105,10 @@ class TritonModelRunner:
 
         self._tables = ints(num_slots + 1, max_blocks)
         self._last_tokens = ints(num_slots + 1)
-        # Three values a row, four for each row that samples, and four for each tile, of which
-        # there are no more than rows.
-        num_values = 11 * self._max_tokens + _NUM_ARRAYS * ALIGNMENT
+        # Three values a row, four for each tile and five for each sample. A captured shape has
+        # up to twice the rows that it was chosen for, and at most MAX_CHUNKS tiles beyond that.
+        num_values = 3 * (self._max_tokens + max_rows) + 4 * self._max_tokens
+        num_values += 9 * self._shapes.max_samples + _NUM_ARRAYS * ALIGNMENT
         self._inputs = ints(num_values)
         self._input_staging = Staging(num_values, device)
         num_values = 2 * aligned(num_slots * max_blocks)
@@ -120,15 +123,14 @@ class TritonModelRunner:
             device=device,
             cache_dtype=cache.dtype,
         )
-        self._tile_size = prefill_tile_size(cache.head_dim, model.dtype, cache.block_size, device)
         self._sampler = DeviceSampler(
             vocab_size=vocab_size,
             num_slots=num_slots,
-            max_rows=max_rows,
+            max_rows=self._shapes.max_samples,
             device=device,
             eos_token_ids=eos_token_ids,
         )
-        self._sampled = SampledRows(max_rows, device)
+        self._sampled = SampledRows(self._shapes.max_samples, device)
         self._padding_slot = num_slots
 
     @torch.inference_mode()
@@ -137,31 +139,38 @@ class TritonModelRunner:
         0 on a CPU. The cache need not have its memory yet."""
         if self._model.device.type == "cpu":
             return 0
+        self._compile()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        self._run_padding(self._max_tokens, self._graphs.max_rows)
+        shape = StepShape(0, self._max_tokens, 1, self._shapes.max_samples)
+        self._clear(shape)
+        self._run(shape)
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
+
+    def _compile(self) -> None:
+        """Compiles the kernels of all kinds of steps side by side. Not for a model that looks its
+        embeddings up by torch, with token ids that a dry run does not have."""
+        if self._fused is None:
+            return
+        shapes = [StepShape(0, self._max_tokens, 1, 1), *self._shapes.at_start()]
+
+        def dry_run() -> None:
+            for shape in shapes:
+                self._clear(shape)
+                self._run(shape)
+
+        began_s = time.monotonic()
+        count = compile_ahead(dry_run)
+        logger.info("Compiled %d kernels in %.1f s.", count, time.monotonic() - began_s)
 
     @torch.inference_mode()
     def prepare(self) -> None:
         """Makes ready what the first requests need: kernels, and the first graphs. The cache has
         its memory."""
-        self._run_padding(self._tile_size, 1)
-        self._graphs.start()
-
-    def _run_padding(self, num_rows: int, num_samples: int) -> None:
-        """A step with a chunk, all rows of which are padding."""
-        nothing = np.zeros(num_rows, dtype=np.int32)
-        rows = StepRows(
-            nothing + self._padding_slot,
-            nothing,
-            nothing,
-            nothing[:num_samples],
-            0,
-            (Chunk(0, min(num_rows, self._cache.block_size), self._padding_slot, 0),),
-        )
-        self._launch_chunks(rows)
+        if self._uses_graphs:
+            self._graphs.capture(self._shapes.at_start())
+            self._graphs.put_off(self._shapes.later())
 
     @torch.inference_mode()
     def launch(self, plan: SchedulerOutput) -> LaunchedStep:
@@ -172,14 +181,20 @@ class TritonModelRunner:
         slots = [self._slots.enter(item.sequence, self._sampler.enter) for item in plan.scheduled]
         self._upload_tables()
         self._sampler.upload()
-        rows = lay_out(plan.scheduled, slots, self._graphs.max_rows)
+        rows = lay_out(plan.scheduled, slots, self._shapes.max_rows)
         items = tuple(item for item in plan.scheduled if item.samples)
-        if not rows.chunks:
-            self._launch_single_rows(rows)
-            sampled_rows = rows.sample_rows.tolist()
-        else:
-            self._launch_chunks(rows)
-            sampled_rows = list(range(len(items)))
+        tiles = self._tiles(rows.chunks)
+        exact = StepShape(
+            rows.num_single,
+            rows.num_rows - rows.num_single,
+            len(tiles),
+            len(items) if rows.chunks else rows.num_single,
+        )
+        shape = self._shapes.choose(exact, len(rows.chunks), self._graphs.captured)
+        self._send(shape, rows, tiles)
+        self._graphs.launch(shape)
+        # Without chunks every row has its place among the sampled ones.
+        sampled_rows = list(range(len(items))) if rows.chunks else rows.sample_rows.tolist()
         if not items:
             return DoneStep(StepResult([]))
         count = max(sampled_rows) + 1
@@ -209,77 +224,82 @@ class TritonModelRunner:
         arrays = [np.array(values, dtype=np.int32) for values in (places, blocks)]
         set_table_entries(self._tables, *self._entry_staging.upload(arrays, self._entries))
 
-    def _launch_single_rows(self, rows: StepRows) -> None:
-        """A step of rows that attend each on its own, as one graph."""
-        count = rows.num_rows
-        bucket = self._graphs.bucket_for(count)
-        values = self._padding_rows(bucket)
-        values[0, :count] = rows.slots
-        values[1, :count] = rows.positions
-        values[2, :count] = rows.token_ids
-        values[3, rows.sample_rows] = _SAMPLES
-        self._input_staging.upload([values.ravel()], self._inputs)
-        self._graphs.launch(bucket)
+    def _tiles(self, chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:
+        if not chunks:
+            return np.zeros((0, 4), dtype=np.int32)
+        first_rows, num_rows, slots, positions = zip(*chunks, strict=True)
+        return build_tiles(first_rows, num_rows, positions, slots, self._tile_size)
 
-    def _padding_rows(self, num_rows: int) -> NDArray[np.int32]:
-        """Slots, positions, token ids and what to sample, one below the other, of rows that do
-        nothing."""
-        values = np.zeros((4, aligned(num_rows)), dtype=np.int32)
+    def _clear(self, shape: StepShape) -> None:
+        """Sends a step that changes nothing."""
+        nothing = np.zeros(0, dtype=np.int32)
+        self._send(shape, StepRows(nothing, nothing, nothing, nothing, 0, ()), self._tiles(()))
+
+    def _send(self, shape: StepShape, rows: StepRows, tiles: NDArray[np.int32]) -> None:
+        """Uploads what `_run` reads: a step padded to `shape`."""
+        single, chunk_end = rows.num_single, shape.num_single + rows.num_rows - rows.num_single
+        values = np.zeros((3, aligned(shape.num_rows)), dtype=np.int32)
         values[0] = self._padding_slot
-        return values
+        for target, source in zip(
+            values, (rows.slots, rows.positions, rows.token_ids), strict=True
+        ):
+            target[:single] = source[:single]
+            target[shape.num_single : chunk_end] = source[single:]
+        num_samples = len(rows.sample_rows)
+        # How far the rows of chunks lie behind their places in `rows`.
+        shift = shape.num_single - single
+        sampled = rows.sample_rows + shift * (rows.sample_rows >= single)
+        if shape.num_chunk_rows == 0:
+            samples = np.zeros((1, aligned(shape.num_samples)), dtype=np.int32)
+            samples[0, sampled] = _SAMPLES
+            self._input_staging.upload([values.ravel(), samples.ravel()], self._inputs)
+            return
+        samples = np.zeros((5, aligned(shape.num_samples)), dtype=np.int32)
+        samples[1] = self._padding_slot
+        samples[0, :num_samples] = sampled
+        samples[1:4, :num_samples] = values[:, sampled]
+        samples[4, :num_samples] = _SAMPLES
+        padded_tiles = np.zeros((shape.num_tiles, 4), dtype=np.int32)
+        padded_tiles[: len(tiles)] = tiles
+        padded_tiles[: len(tiles), 0] += shift
+        arrays = [values.ravel(), samples.ravel(), padded_tiles.ravel()]
+        self._input_staging.upload(arrays, self._inputs)
 
-    def _send_padding(self, num_rows: int) -> None:
-        self._input_staging.upload([self._padding_rows(num_rows).ravel()], self._inputs)
-
-    def _run_single_rows(self, num_rows: int) -> None:
-        """All that is launched for `num_rows` rows in `_inputs`: what a graph holds."""
-        width = aligned(num_rows)
-        values = self._inputs[: 4 * width].view(4, width)[:, :num_rows]
-        slots, positions, token_ids, samples = values
-        rows = self._row_inputs(slots, positions, token_ids)
-        self._work.plan(rows.context_lens)
-        layout = PagedLayout(rows.cache_slots, self._tables, num_rows, slots, rows.context_lens)
-        logits = self._compute_logits(self._forward(rows, layout))
+    def _run(self, shape: StepShape) -> None:
+        """All that is launched for a step of `shape` on what was sent: what a graph holds."""
+        width, num_rows = aligned(shape.num_rows), shape.num_rows
+        single = shape.num_single
+        slots, positions, token_ids = self._inputs[: 3 * width].view(3, width)[:, :num_rows]
+        rest = self._inputs[3 * width :]
+        width = aligned(shape.num_samples)
+        inputs = row_inputs(
+            slots,
+            positions,
+            token_ids,
+            self._tables,
+            self._last_tokens,
+            block_size=self._cache.block_size,
+        )
+        context_lens = inputs.context_lens[:single]
+        if single:
+            self._work.plan(context_lens)
+        if shape.num_chunk_rows == 0:
+            layout = PagedLayout(inputs.cache_slots, self._tables, single, slots, context_lens)
+            logits = self._compute_logits(self._forward(inputs, layout))
+            samples = rest[:single]
+        else:
+            tiles = rest[5 * width : 5 * width + 4 * shape.num_tiles].view(-1, 4)
+            layout = PagedLayout(
+                inputs.cache_slots, self._tables, single, slots[:single], context_lens, tiles
+            )
+            hidden = self._forward(inputs, layout)
+            if shape.num_samples == 0:
+                return
+            sampled = rest[: 5 * width].view(5, width)[:, : shape.num_samples]
+            rows, slots, positions, token_ids, samples = sampled
+            logits = self._compute_logits(hidden.index_select(0, rows))
         self._sampler.launch(
             logits, slots, positions, samples, token_ids, self._last_tokens, self._sampled
-        )
-
-    def _launch_chunks(self, rows: StepRows) -> None:
-        """A step with longer chunks of prompts."""
-        num_single, num_samples, chunks = rows.num_single, len(rows.sample_rows), rows.chunks
-        tiles = build_tiles(
-            np.array([chunk.first_row for chunk in chunks], dtype=np.int32),
-            np.array([chunk.num_rows for chunk in chunks], dtype=np.int32),
-            np.array([chunk.first_position for chunk in chunks], dtype=np.int32),
-            np.array([chunk.slot for chunk in chunks], dtype=np.int32),
-            self._tile_size,
-        )
-        sampling = rows.sample_rows
-        arrays = [rows.slots, rows.positions, rows.token_ids, tiles.ravel()]
-        arrays += [sampling, rows.slots[sampling], rows.positions[sampling]]
-        arrays += [np.full(num_samples, _SAMPLES, dtype=np.int32), rows.token_ids[sampling]]
-        parts = self._input_staging.upload(arrays, self._inputs)
-        inputs = self._row_inputs(*parts[:3])
-        context_lens = inputs.context_lens[:num_single]
-        if num_single:
-            self._work.plan(context_lens)
-        layout = PagedLayout(
-            inputs.cache_slots,
-            self._tables,
-            num_single,
-            parts[0][:num_single],
-            context_lens,
-            parts[3].view(-1, 4),
-        )
-        hidden = self._forward(inputs, layout)
-        if num_samples:
-            logits = self._compute_logits(hidden.index_select(0, parts[4]))
-            self._sampler.launch(logits, *parts[5:9], self._last_tokens, self._sampled)
-
-    def _row_inputs(self, slots: Tensor, positions: Tensor, token_ids: Tensor) -> RowInputs:
-        block_size = self._cache.block_size
-        return row_inputs(
-            slots, positions, token_ids, self._tables, self._last_tokens, block_size=block_size
         )
 
     def _forward(self, rows: RowInputs, layout: PagedLayout) -> Tensor:

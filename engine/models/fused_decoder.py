@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.kernels.triton.activation import gated
 from engine.kernels.triton.norm import add_rms_norm, embed_rms_norm, rms_norm
 from engine.kernels.triton.rotary import rotate_and_store
-from engine.kernels.triton.skinny_linear import skinny_gate_up, skinny_linear
+from engine.kernels.triton.skinny_linear import MAX_ROWS, skinny_gate_up, skinny_linear
 from engine.models.decoder import Decoder, DecoderLayer
 from engine.models.linear import Linear, PlainEmbedding
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from engine.kv.kv_cache import KVCache
 
 
-SMALL_HIDDEN = 2048
-"""Up to this hidden size two rows are streamed like one."""
+SMALL_HIDDEN = 1024
+"""Up to this hidden size a few rows are streamed like one."""
 
 
 class FusedDecoder:
@@ -59,23 +59,24 @@ class FusedDecoder:
         mixed = x.new_empty((x.shape[0], self._q_width))
         for index, layer in enumerate(decoder.layers):
             self._attend(index, layer.qkv(x), mixed, rows, attention)
-            x = add_rms_norm(layer.output(mixed), residual, layer.mlp_norm, eps)
-            x = layer.down(gated(layer.gate_up(x)))
-            x = add_rms_norm(x, residual, self._norms_behind[index], eps)
+            x = add_rms_norm(layer.output(mixed), residual, layer.mlp_norm, eps, pdl=True)
+            x = layer.down(gated(layer.gate_up(x), pdl=True))
+            x = add_rms_norm(x, residual, self._norms_behind[index], eps, pdl=True)
         return x
 
     def _streams(self, num_rows: int) -> bool:
         """Whether products with so few rows are a stream of weights, for which general matrix
         products are slow to start (scripts/bench_gpu_linear.py)."""
         return self._is_unpacked and (
-            num_rows == 1 or (num_rows == 2 and self._decoder.config.hidden_size <= SMALL_HIDDEN)
+            num_rows == 1
+            or (num_rows <= MAX_ROWS and self._decoder.config.hidden_size <= SMALL_HIDDEN)
         )
 
     def _forward_streaming(self, rows: RowInputs, attention: PagedAttention) -> Tensor:
         """The same with norms, gate and residual inside the products."""
         decoder = self._decoder
         eps = decoder.config.rms_norm_eps
-        residual = self._table.index_select(0, rows.input_ids)
+        residual, _ = embed_rms_norm(rows.input_ids, self._table, decoder.layers[0].input_norm, eps)
         mixed = residual.new_empty((residual.shape[0], self._q_width))
         for index, layer in enumerate(decoder.layers):
             assert isinstance(layer.qkv, Linear)
@@ -125,6 +126,7 @@ class FusedDecoder:
             q_norm=q_norm,
             k_norm=k_norm,
             eps=config.rms_norm_eps,
+            pdl=True,
         )
         q = qkv[:, : self._q_width].view(qkv.shape[0], config.num_heads, config.head_dim)
         attention.attend_written(index, q, mixed, **self._decoder.layers[index].attention)
@@ -137,8 +139,12 @@ class FusedDecoder:
 def _is_unpacked(layer: DecoderLayer) -> bool:
     """Whether the products that take in others have plain weights, and no bias of their own kind
     is in the way."""
-    products = (layer.qkv, layer.output, layer.gate_up, layer.down)
-    return all(isinstance(one, Linear) for one in products) and layer.gate_up.bias is None
+    gate_up = layer.gate_up
+    return (
+        all(isinstance(one, Linear) for one in (layer.qkv, layer.output, layer.down))
+        and isinstance(gate_up, Linear)
+        and gate_up.bias is None
+    )
 
 
 def can_fuse(model: object) -> TypeGuard[Decoder]:

@@ -107,7 +107,7 @@ class Admission:
         return self._groups.computing(sequence) or self._allocator.computing(sequence)
 
     def would_fit(
-        self, sequence: Sequence, running: Iterable[Sequence], without: Collection[Sequence]
+        self, sequence: Sequence, running: Collection[Sequence], without: Collection[Sequence]
     ) -> bool:
         """Whether a waiting sequence could be admitted if `without` did not run."""
         num_shared = self._allocator.num_cached_tokens(sequence) // self._allocator.block_size
@@ -115,7 +115,7 @@ class Admission:
         reserve = self._reserve(sequence, num_shared, rest)
         return self._allocator.would_fit(sequence, reserve, without)
 
-    def admit(self, sequence: Sequence, running: Iterable[Sequence]) -> list[BlockCopy] | None:
+    def admit(self, sequence: Sequence, running: Collection[Sequence]) -> list[BlockCopy] | None:
         """Gives a waiting sequence blocks: for all its tokens, and only if that leaves what those
         who run, and itself, will likely still need. Returns the copies to be made before the next
         forward; None if it does not fit."""
@@ -172,18 +172,30 @@ class Admission:
         self.shares.leave(sequence.request.user)
         self.is_blocked = False
 
-    def _reserve(self, sequence: Sequence, num_shared: int, running: Iterable[Sequence]) -> int:
-        """Blocks that should stay free for growth if `sequence` joins `running`. Nothing runs:
-        none, since whatever is accepted fits alone."""
-        blocks = [(seq, len(seq.table.blocks) - seq.table.num_shared) for seq in running]
-        if not blocks:
+    def _reserve(self, sequence: Sequence, num_shared: int, running: Collection[Sequence]) -> int:
+        """Blocks that should stay free for growth if `sequence` joins `running`, or more where
+        there is room for these, too. Nothing runs: none, since whatever is accepted fits alone."""
+        if not running:
             return 0
+        # Mostly there is plenty of room, and then it need not be told who will grow by how much.
+        most = self._most_reserved(running)
+        num_blocks = self._allocator.num_blocks_for(sequence.num_tokens)
+        if num_blocks + most <= self._allocator.pool.num_available:
+            return most
+        blocks = [(seq, len(seq.table.blocks) - seq.table.num_shared) for seq in running]
         num_own = self._allocator.num_blocks_for(sequence.num_tokens) - num_shared
         growing = [
             (num_blocks, max(1, int(GROWTH_SHARE * self._expected_more(seq))))
             for seq, num_blocks in (*blocks, (sequence, num_own))
         ]
         return growth_reserve(growing, self._allocator.block_size)
+
+    def _most_reserved(self, running: Collection[Sequence]) -> int:
+        """No less than the growth of one more than `running`, if all grow by what is the most that
+        `_expected_more` says of anybody."""
+        longest = max([len(seq.token_ids) - seq.num_prompt_tokens for seq in running])
+        num_tokens = max(1, int(GROWTH_SHARE * max(self._lengths.longest, longest // 2)))
+        return (len(running) + 1) * self._allocator.num_blocks_for(num_tokens)
 
     def _expected_more(self, sequence: Sequence) -> int:
         """Tokens that the sequence will likely get yet."""

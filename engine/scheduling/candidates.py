@@ -7,7 +7,7 @@ from heapq import heapify, heappop
 
 from engine.scheduling.fair_shares import FairShares
 from engine.scheduling.queues import Urgency, urgency
-from engine.scheduling.sequence import Sequence
+from engine.scheduling.sequence import Sequence, SequenceStatus
 
 
 class Candidates:
@@ -38,6 +38,16 @@ class Candidates:
         if not heap:
             del self._heaps[user]
         return sequence
+
+    def drop_waiting(self) -> None:
+        """Nobody is admitted any more: keeps those that run."""
+        for user, heap in list(self._heaps.items()):
+            started = [entry for entry in heap if entry[2].status is not SequenceStatus.WAITING]
+            heapify(started)
+            if started:
+                self._heaps[user] = started
+            else:
+                del self._heaps[user]
 
     def _urgency(self, user: str) -> tuple[Urgency, int]:
         """That of the user's most urgent one, debt counted as work."""

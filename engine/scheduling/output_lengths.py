@@ -29,6 +29,11 @@ class OutputLengths:
         self._ordered = sorted(self._recent)
         self._sums = list(accumulate(reversed(self._ordered)))
 
+    @property
+    def longest(self) -> int:
+        """Of the answers that are remembered."""
+        return self._ordered[-1]
+
     def expected_more(self, num_tokens: int) -> int:
         """How many tokens an answer that has `num_tokens` will get yet: the mean over remembered
         answers that were longer. One that is longer than all of them gets half as many again."""

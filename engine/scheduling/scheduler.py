@@ -40,7 +40,8 @@ class Scheduler:
     """Owns the queues and, through the allocator, every block. Owned by the engine thread.
 
     A step costs O(running) work, and O(waiting) only where somebody may be admitted or a user
-    has nothing running."""
+    has nothing running. With hundreds of sequences it is Python's part of a step that counts, so
+    what is done for each decode in each step is written out in one place."""
 
     def __init__(
         self,
@@ -138,6 +139,7 @@ class Scheduler:
         self._steps_without_prefill = 0 if num_prefill else self._steps_without_prefill + 1
         self._preempted += preempted
         if not decodes and not prefills:
+            assert not copies, "whoever was admitted by a copy has something to compute"
             return SchedulerOutput()
         told, self._preempted = tuple(self._preempted), []
         return SchedulerOutput(
@@ -288,7 +290,7 @@ class Scheduler:
         while candidates and not budget.is_spent:
             sequence = candidates.pop()
             if sequence.status is SequenceStatus.WAITING:
-                if not can_admit or sequence.num_pending:
+                if sequence.num_pending:
                     continue
                 awaited = admission.awaited(sequence)
                 if awaited is not None:
@@ -296,7 +298,8 @@ class Scheduler:
                         continue  # what it waits for is in flight, and there once it is committed
                     sequence = awaited  # is computed now, in the place of the one that waits for it
                 elif not self._admit(sequence, copies):
-                    can_admit = False  # no overtaking once one does not fit: it would starve
+                    # No overtaking once one does not fit: it would starve.
+                    candidates.drop_waiting()
                     continue
             if sequence.request_id not in scheduled:
                 start, wanted = sequence.num_computed_tokens, sequence.num_remaining_tokens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from random import Random
 
@@ -127,6 +127,8 @@ class PipelinedRunner:
     tokens: dict[Sequence, list[int]] = field(default_factory=dict)
     """Of each sequence that has blocks or is in flight, sampled ones included."""
     in_flight: deque[_Launched] = field(default_factory=deque)
+    preempted: Counter[Sequence] = field(default_factory=Counter)
+    """How often a plan said so."""
     first_starts: dict[RequestId, int] = field(default_factory=dict)
     num_copies: int = 0
     num_pending: int = 0
@@ -136,6 +138,7 @@ class PipelinedRunner:
 
     def launch(self, plan: SchedulerOutput) -> _Launched:
         assert len(self.in_flight) < self.depth
+        self.preempted.update(plan.preempted)
         self._copy(plan)
         written: set[int] = set()
         for item in plan.scheduled:
@@ -171,6 +174,7 @@ class PipelinedRunner:
 
     def _write(self, item: ScheduledSequence, written: set[int]) -> None:
         sequence = item.sequence
+        assert self.preempted[sequence] == sequence.num_preemptions, "whoever keeps state is told"
         known = [*sequence.token_ids, *item.draft_token_ids]
         end = item.start + item.num_tokens
         if item.is_pending:

@@ -46,7 +46,7 @@ def prefill_config(
 
 
 _AMPERE = PrefillConfig(128, 64, 8, 2, False)
-_OVERLAP_ON_HOPPER = False
+_OVERLAP_ON_HOPPER = True
 
 
 def prefill_tile_size(

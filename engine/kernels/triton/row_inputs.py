@@ -65,8 +65,8 @@ def row_inputs(
     """For rows at `positions` of the requests in `slots` (both int32 [R]).
 
     Where `token_ids` (int32 [R]) is negative, the row's token is the one that its slot sampled
-    last, `last_tokens[slot]` (int32 [num_slots + 1]). `tables` int32 [num_slots + 1, max_blocks] are
-    the slots' blocks. The last slot is that of padding rows."""
+    last, `last_tokens[slot]` (int32 [num_slots + 1]). `tables` int32 [num_slots + 1, max_blocks]
+    are the slots' blocks. The last slot is that of padding rows."""
     num_rows = slots.shape[0]
     input_ids = torch.empty_like(slots)
     cache_slots = torch.empty_like(slots)

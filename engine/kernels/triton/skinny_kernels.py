@@ -1,12 +1,12 @@
-"""Matrix products with few rows, as kernels: one row by multiply-add, up to 32 by tensor cores.
+"""Matrix products with very few rows, as a kernel: a stream of weights and multiply-adds.
 
-Such a product is a stream of weights: its floor is their bytes over the memory's bandwidth, and
-what it loses is time in which too few bytes are under way. Hence programs take few weight rows
-(all multiprocessors work on the smallest layer), ask for weights before anything else, and, as
-dependent launches, before the kernel in front has ended: weights never depend on it.
+The floor of such a product is its weights' bytes over the memory's bandwidth, and what it loses is
+time in which too few bytes are under way. Hence programs take few weight rows (all multiprocessors
+work on the smallest layer), ask for weights before anything else, and, as dependent launches,
+before the kernel in front has ended: weights never depend on it.
 
-Both kernels compute, for x [M, K] and weight [N, K] (or [2 N, K] when GATED: gate rows, then up
-rows), `y = norm(x) @ weight.T + bias`, then `out = y`, `out += y` (ACCUMULATE), or
+For x [M, K] and weight [N, K] (or [2 N, K] when GATED: gate rows, then up rows) the kernel computes
+`y = norm(x) @ weight.T + bias`, then `out = y`, `out += y` (ACCUMULATE), or
 `out = activation(y_gate) * y_up` (GATED). The norm is y = x / sqrt(mean(x²) + eps) * norm_weight
 (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019); the factor that a row has in
 common is applied to the products, so that x is read once.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from engine.kernels.triton.dependent_launch import wait_for_launcher
 
 # One thread asks for `bytes` (a multiple of 16) from a 16-byte aligned address into the L2 cache.
 _PREFETCH = tl.constexpr("""{
@@ -139,7 +140,8 @@ def row_kernel(
     threads. Two tiles of weights are under way per program, the one in use and the next, also
     from one block to the next; as words of two values they take half the registers that single
     16-bit values would. Few programs that last, all resident at once, rather than many short
-    ones: nothing is lost between them, and a dependent launch can begin early.
+    ones: nothing is lost between them, and a dependent launch can begin early. The programs of
+    all rows that read the same weights are neighbours: all but one find them in the L2 cache.
     """
     dtype: tl.constexpr = weight_ptr.dtype.element_ty
     if PAIRS:
@@ -164,8 +166,7 @@ def row_kernel(
             norm_ptr = norm_ptr.to(tl.pointer_type(tl.int32))
         scale = _vector(norm_ptr, k, K, EVEN_K)
     if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
+        wait_for_launcher()
     x_ptr += row * x_stride
     out_ptr += row * out_stride
     x = _vector(x_ptr, k, K, EVEN_K)
@@ -229,114 +230,3 @@ def row_kernel(
             tl.store(out_ptr + columns, y.to(out_ptr.dtype.element_ty), mask=mask)
             acc = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
         weight, x, here, start = next_weight, next_x, next_here, next_start
-
-
-@triton.jit(do_not_specialize=["M"])
-def tile_kernel(
-    x_ptr,  # [M, K]
-    weight_ptr,  # [N, K] or [2 N, K]
-    bias_ptr,  # [N] or None
-    norm_ptr,  # [K] or None
-    out_ptr,  # [M, N]
-    x_stride,
-    out_stride,
-    eps,
-    M,
-    N,
-    K,
-    BLOCK_M: tl.constexpr,  # at least M: 16 or 32
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K
-    NUM_STAGES: tl.constexpr,
-    ACCUMULATE: tl.constexpr,
-    GATED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    NORM_FIRST: tl.constexpr,
-    PREFETCH: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """All rows of x by BLOCK_N columns on tensor cores; float32 products are exact.
-
-    NORM_FIRST reads x twice and multiplies what is already normalized: for float16, where x times
-    the norm's weights may overflow. A row's result has the same bits whatever the other rows are.
-    """
-    first = tl.program_id(0) * BLOCK_N
-    if PREFETCH:
-        end = tl.minimum(first + BLOCK_N, N)
-        _prefetch_rows(weight_ptr, first, end, K)
-        if GATED:
-            _prefetch_rows(weight_ptr + tl.cast(N, tl.int64) * K, first, end, K)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    columns = first + tl.arange(0, BLOCK_N)
-    rows = tl.minimum(columns, N - 1).to(tl.int64)
-    k = tl.arange(0, BLOCK_K)
-    m = tl.arange(0, BLOCK_M)
-    live = m < M
-    x_at = x_ptr + m[:, None].to(tl.int64) * x_stride + k[None, :]
-    weight_at = weight_ptr + rows[None, :] * K + k[:, None]
-    up_at = weight_at
-    if GATED:
-        up_at = weight_at + tl.cast(N, tl.int64) * K
-
-    squares = tl.zeros([BLOCK_M, BLOCK_K], tl.float32)
-    rms = tl.full([BLOCK_M], 1.0, tl.float32)
-    if norm_ptr is not None and NORM_FIRST:
-        for start in range(0, K, BLOCK_K):
-            some = live[:, None] & (start + k < K)[None, :]
-            x = tl.load(x_at + start, mask=some, other=0.0).to(tl.float32)
-            squares += x * x
-        rms = tl.rsqrt(tl.sum(squares, axis=1) / K + eps)
-
-    # The copies in stages take no less than 4 bytes from each of 128 threads: a smaller piece of
-    # the norm's weights is loaded a turn ahead instead, into registers.
-    SCALE_AHEAD: tl.constexpr = BLOCK_K * x_ptr.dtype.element_ty.primitive_bitwidth < 128 * 32
-    if norm_ptr is not None and SCALE_AHEAD:
-        scale = _vector(norm_ptr, k, K, EVEN_K)
-    acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    up_acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    for start in tl.range(0, K, BLOCK_K, num_stages=NUM_STAGES):
-        here = start + k
-        some = live[:, None]
-        if not EVEN_K:
-            some = some & (here < K)[None, :]
-        x = tl.load(x_at + start, mask=some, other=0.0, eviction_policy="evict_last")
-        if EVEN_K:
-            weight = tl.load(weight_at + start, eviction_policy="evict_first")
-        else:
-            weight = tl.load(weight_at + start, mask=(here < K)[:, None], other=0.0)
-        if norm_ptr is not None:
-            wide = x.to(tl.float32)
-            if NORM_FIRST:
-                wide *= rms[:, None]
-            else:
-                squares += wide * wide
-            if not SCALE_AHEAD:
-                scale = _vector(norm_ptr, here, K, EVEN_K)
-            # Rounded once to the products' type.
-            x = (wide * scale.to(tl.float32)[None, :]).to(x.dtype)
-            if SCALE_AHEAD:
-                scale = _vector(norm_ptr, here + BLOCK_K, K, False)
-        acc = tl.dot(x, weight, acc, input_precision="ieee")
-        if GATED:
-            if EVEN_K:
-                up = tl.load(up_at + start, eviction_policy="evict_first")
-            else:
-                up = tl.load(up_at + start, mask=(here < K)[:, None], other=0.0)
-            up_acc = tl.dot(x, up, up_acc, input_precision="ieee")
-    if norm_ptr is not None and not NORM_FIRST:
-        rms = tl.rsqrt(tl.sum(squares, axis=1) / K + eps)
-        acc *= rms[:, None]
-        up_acc *= rms[:, None]
-    mask = live[:, None] & (columns < N)[None, :]
-    y = acc
-    if GATED:
-        y = _activate(y, ACTIVATION) * up_acc
-    elif bias_ptr is not None:
-        y += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
-    out_at = out_ptr + m[:, None].to(tl.int64) * out_stride + columns[None, :]
-    if ACCUMULATE:
-        y += tl.load(out_at, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out_at, y.to(out_at.dtype.element_ty), mask=mask)

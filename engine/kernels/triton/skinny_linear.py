@@ -1,8 +1,16 @@
-"""Linear layers of 1 to 32 rows in one kernel each, with the norm, residual or gate around them.
+"""Linear layers of 1 to 4 rows in one kernel each, with the norm, residual or gate around them.
 
-The caller decides up to which number of rows these beat a general matrix product: they stream the
-weights [out, in] as they lie in memory, and their arithmetic grows with the rows. Nothing waits
-for the host, and nothing but the output is allocated: all of it can be captured in a CUDA graph.
+They stream the weights [out, in] as they lie in memory. Each row does so for itself, from the L2
+cache after the first, so that the time grows with the rows where a general matrix product's does
+not. On an H200, for all layers and the head of a Qwen3 shape in bfloat16, captured in a CUDA graph,
+every product cut alike (one row as `choose_config` cuts most of them, more rows not tuned), beside
+cuBLAS with the norm and the gate in torch's kernels:
+
+- 0.6B: one row 0.50 ms against 1.12, two 0.66 against 1.18, four 1.11 against 1.17.
+- 8B: one row 3.94 ms against 4.75 (3.5 at 4.3 TB/s), two 6.3 against 4.8.
+
+So one row is always worth streaming, a few only of small layers: the caller decides. Nothing waits
+for the host, and nothing but the output is allocated: all of it can be captured.
 """
 
 from __future__ import annotations
@@ -14,53 +22,56 @@ import torch
 import triton
 from torch import Tensor
 
-from engine.kernels.triton.skinny_kernels import row_kernel, tile_kernel
+from engine.kernels.triton.dependent_launch import launch_options
+from engine.kernels.triton.skinny_kernels import row_kernel
 from engine.models.config import Activation
 
-MAX_ROWS = 32
+MAX_ROWS = 4
 # Where there is no GPU to ask: two, so that the interpreter walks through several blocks.
 _INTERPRETED_MULTIPROCESSORS = 2
 _KIB = 1024
+_WORD_BYTES = 4
+# Weights that are read in a few microseconds, so that a launch's own time counts.
+_SMALL_BYTES = 16_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SkinnyConfig:
     """How a product is cut: `block_n` weight rows by `block_k` 4-byte words per load of a program.
 
-    `tensor_cores` chooses the kernel: without, one row at a time by multiply-add (each further row
-    reads the weights again, from the L2 cache at best). `prefetch` is how many KiB of weights a
-    program asks for ahead of their use, where the GPU can (compute capability 9.0); with tensor
-    cores it is all of the program's, or nothing when they are more. `programs` is the number of
-    programs per multiprocessor among which the row kernel divides a product, `num_stages` the
-    depth of the tile kernel's loads.
+    `prefetch` is how many KiB of weights a program asks for ahead of their use, where the GPU can
+    (compute capability 9.0). `programs` is the number of programs per multiprocessor among which
+    the blocks are divided. `pdl`: whether a dependent launch pays (see `skinny_linear`).
     """
 
-    tensor_cores: bool
     block_n: int
     block_k: int
     num_warps: int = 4
-    num_stages: int = 4
-    prefetch: int = 32
+    prefetch: int = 0
     programs: int = 4
+    pdl: bool = False
 
 
 @cache
-def choose_config(num_rows: int, num_columns: int, num_words: int, gated: bool) -> SkinnyConfig:
-    """The cut of x [num_rows, K] by weight [num_columns, K]; `num_words` is K in 4-byte words.
+def choose_config(num_columns: int, num_words: int, gated: bool) -> SkinnyConfig:
+    """The cut of a product by weight [num_columns, K], twice the rows when `gated`; `num_words` is
+    K in 4-byte words. It is the same for any number of rows of x.
 
-    By tensor cores every program reads all of x, so that x's bytes are num_rows / block_n of the
-    weights' (from the L2 cache): blocks as large as leave a program to nearly each of an H200's
-    132 multiprocessors.
+    What was fastest on an H200 (scripts/bench_gpu_linear.py). Below 16 MB starting early counts:
+    with 7 programs the 0.6B shape takes 0.50 ms by dependent launches, 0.61 by others. From there
+    on they cost more than they save: 4 programs take 3.94 ms for the 8B shape, 4.47 as dependent
+    launches, and 7 programs 4.26 and 4.29. Few but long weight rows leave most programs one block
+    each: it is larger then, and asked for at once ([1024, 2048] takes 2.2 µs instead of 3.3).
     """
-    if num_rows == 1:
-        return SkinnyConfig(False, 4, min(512, triton.next_power_of_2(num_words)))
-    sizes = (32, 16) if gated else (64, 32, 16)
-    block_n = next((n for n in sizes if num_columns // n >= 120), 8)
-    loaded = (16 if num_rows <= 16 else 32) + block_n * (2 if gated else 1)
-    block_k = min(128 if loaded <= 48 else 64, max(16, triton.next_power_of_2(num_words)))
-    # Loads under way in shared memory: what every GPU since Ampere has for a program.
-    num_stages = min(8, 96 * _KIB // (loaded * block_k * 4))
-    return SkinnyConfig(True, block_n, block_k, num_stages=num_stages, prefetch=64)
+    if num_columns * num_words * _WORD_BYTES * (2 if gated else 1) >= _SMALL_BYTES:
+        return SkinnyConfig(4, _block_k(num_words))
+    if num_columns <= 2048 and num_words >= 1024:
+        return SkinnyConfig(8, 1024, num_warps=8, prefetch=32, programs=2, pdl=True)
+    return SkinnyConfig(4, _block_k(num_words), programs=7, pdl=True)
+
+
+def _block_k(num_words: int) -> int:
+    return min(512, triton.next_power_of_2(num_words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,8 @@ class _Gpu:
     """What the launches ask of a device."""
 
     multiprocessors: int
-    # Bulk prefetches and dependent launches: compute capability 9.0.
-    is_hopper: bool
+    # Bulk prefetches: compute capability 9.0.
+    prefetches: bool
 
 
 @cache
@@ -102,67 +113,37 @@ def _launch(
         pairs = (address if norm_weight is None else address | norm_weight.data_ptr()) % 4 == 0
     words = size // 2 if pairs else size
     if config is None:
-        config = choose_config(num_rows, num_columns, words, gated)
+        config = choose_config(num_columns, words, gated)
     gpu = _gpu(x.device)
     # A bulk prefetch takes whole 16-byte units; a row of them keeps every block aligned.
     aligned = size * value_bytes % 16 == 0 and weight.data_ptr() % 16 == 0
-    prefetch = config.prefetch > 0 and gpu.is_hopper and aligned
     block_bytes = config.block_n * size * value_bytes * (2 if gated else 1)
     num_blocks = triton.cdiv(num_columns, config.block_n)
-    options = {
-        "ACCUMULATE": accumulate,
-        "GATED": gated,
-        "ACTIVATION": activation,
-        "PDL": pdl and gpu.is_hopper,
-        "num_warps": config.num_warps,
-    }
-    if pdl and gpu.is_hopper:
-        options["launch_pdl"] = True
-    if not config.tensor_cores:
-        blocks = triton.cdiv(num_blocks, gpu.multiprocessors * config.programs)
-        row_kernel[(triton.cdiv(num_blocks, blocks) * num_rows,)](
-            x,
-            weight,
-            bias,
-            norm_weight,
-            out,
-            x.stride(0) // 2 if pairs else x.stride(0),
-            out.stride(0),
-            eps,
-            num_rows,
-            num_columns,
-            words,
-            blocks,
-            max(1, config.prefetch * _KIB // block_bytes),
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            EVEN_K=words % config.block_k == 0,
-            PAIRS=pairs,
-            PREFETCH=prefetch,
-            **options,
-        )
-        return out
-    block_k = config.block_k * 4 // value_bytes
-    tile_kernel[(num_blocks,)](
+    blocks = triton.cdiv(num_blocks, gpu.multiprocessors * config.programs)
+    row_kernel[(triton.cdiv(num_blocks, blocks) * num_rows,)](
         x,
         weight,
         bias,
         norm_weight,
         out,
-        x.stride(0),
+        x.stride(0) // 2 if pairs else x.stride(0),
         out.stride(0),
         eps,
         num_rows,
         num_columns,
-        size,
-        BLOCK_M=16 if num_rows <= 16 else 32,
+        words,
+        blocks,
+        max(1, config.prefetch * _KIB // block_bytes),
         BLOCK_N=config.block_n,
-        BLOCK_K=block_k,
-        EVEN_K=size % block_k == 0,
-        NUM_STAGES=config.num_stages,
-        NORM_FIRST=x.dtype == torch.float16,
-        PREFETCH=prefetch and block_bytes <= config.prefetch * _KIB,
-        **options,
+        BLOCK_K=config.block_k,
+        EVEN_K=words % config.block_k == 0,
+        PAIRS=pairs,
+        ACCUMULATE=accumulate,
+        GATED=gated,
+        ACTIVATION=activation,
+        PREFETCH=config.prefetch > 0 and gpu.prefetches and aligned,
+        num_warps=config.num_warps,
+        **launch_options(pdl and config.pdl, x.device),
     )
     return out
 
@@ -191,18 +172,18 @@ def skinny_linear(
     pdl: bool = False,
     config: SkinnyConfig | None = None,
 ) -> Tensor:
-    """`x @ weight.T + bias` for x [M, K] and weight [N, K], M from 1 to 32; returns [M, N].
+    """`x @ weight.T + bias` for x [M, K] and weight [N, K], M from 1 to 4; returns [M, N].
 
     With `norm_weight` [K], x is RMS-normalized first (see `skinny_kernels`). With `residual`
     [M, N], the product is added to it in place, rounded once, and it is returned; it must share no
-    memory with x. `pdl` launches the kernel as a programmatic dependent of the one in front of it
-    in the stream: it starts early, and reads its weights before, but x, the residual and the
-    output only after that kernel has ended. Weights must therefore not be written by it.
+    memory with x. `pdl` allows a launch as a programmatic dependent of the kernel in front of it
+    in the stream, which is made where `config` has it too: it starts early, and reads its weights
+    and the norm's before, but x, the bias, the residual and the output only after that kernel has
+    ended. Weights must therefore not be written by it.
 
-    All tensors have one dtype (bfloat16, float16, float32). The same input gives the same bits on
-    every run. Up to 16 rows on tensor cores (by default M from 2 to 16) a row's bits depend neither
-    on the others nor on their number; one row alone is multiplied without, and more than 16 are
-    cut otherwise. Raises ValueError when shapes, strides or dtypes do not fit.
+    All tensors have one dtype (bfloat16, float16, float32); sums are float32. The same input gives
+    the same bits on every run, and a row's bits depend neither on the others nor on their number.
+    Raises ValueError when shapes, strides or dtypes do not fit.
     """
     if residual is not None:
         out = residual

@@ -114,6 +114,22 @@ def test_equal_logits_share_their_fate(name: str) -> None:
     check(logits, [make_item(params, name=str(seed), seed=seed) for seed in range(2)])
 
 
+@pytest.mark.parametrize("chunk", [32, 128])
+@pytest.mark.parametrize(
+    "params",
+    [SamplingParams(temperature=2.0, top_p=0.34), SamplingParams(temperature=2.0, top_k=35)],
+)
+def test_floors_in_rows_that_fit_into_no_list(params: SamplingParams, chunk: int) -> None:
+    """What is left of such a row is listed while its floor is searched: here 10 tokens at the
+    floor and 70 just below, which would be drawn often. Registers hold them or not."""
+    layout = SamplingLayout(VOCAB, tile=128, part=32, chunk=chunk, list_size=90)
+    trial = SamplingTrial(VOCAB, eos_token_ids=EOS, layout=layout)
+    logits = torch.linspace(-1.0, 0.0, VOCAB)
+    logits[:30], logits[180:190], logits[50:120] = 2.0, 1.0, 0.999999
+    items = [make_item(params, name=str(seed), seed=seed) for seed in range(6)]
+    check(logits.repeat(6, 1), items, trial)
+
+
 def test_greedy_takes_the_first_of_the_likeliest() -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, [140, 141, 190]] = 2.0

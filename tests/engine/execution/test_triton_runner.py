@@ -37,7 +37,7 @@ PARAMS: dict[int, dict[str, Any]] = {
 
 
 def make_engine(folder: Path, **settings: Any) -> EngineCore:
-    chosen = {
+    chosen: dict[str, Any] = {
         "execution": "triton",
         "device": "cpu",
         "dtype": "float32",

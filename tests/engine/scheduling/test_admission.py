@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.scheduling.admission import STARVED_AFTER_S
+from engine.kv.block_allocator import BlockAllocator
+from engine.scheduling.admission import STARVED_AFTER_S, Admission
 from engine.scheduling.fair_shares import NUM_KEPT
 from engine.scheduling.sequence import Sequence, SequenceStatus
 from tests.engine.scheduling.test_scheduler import Bench, shape
@@ -236,3 +239,49 @@ def test_nothing_is_kept_of_requests_that_left_while_they_waited() -> None:
     gc.collect()
     left = [found for found in gc.get_objects() if type(found) is Sequence]
     assert not [found for found in left if found.request_id.startswith("gone")]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 40), st.integers(1, 60)), max_size=6),
+    st.lists(st.integers(1, 60), max_size=5),
+    st.integers(1, 60),
+    st.sampled_from((1, 4, 16)),
+)
+def test_plenty_of_room_is_no_other_decision(
+    running: list[tuple[int, int, int]], ended: list[int], max_tokens: int, block_size: int
+) -> None:
+    """Where there is room for the rough bound, there is room for what the growth needs."""
+    allocator = BlockAllocator(10_000, block_size)
+    admission = Admission(allocator, 200)
+    for num_tokens in ended:
+        admission._lengths.observe(num_tokens)
+    sequences: list[Sequence] = []
+    for index, (num_prompt, num_output, most) in enumerate(running):
+        request = make_request(f"r{index}", num_prompt, max_tokens=num_output + most)
+        sequences.append(Sequence(request, arrival_s=0.0))
+        sequences[-1].token_ids += [1] * num_output
+        assert allocator.admit(sequences[-1])
+    waiting = Sequence(make_request("new", 9, max_tokens=max_tokens), arrival_s=0.0)
+    rough = admission._reserve(waiting, 0, sequences)
+    held = allocator.pool.allocate(allocator.pool.num_available)
+    assert held is not None
+    exact = admission._reserve(waiting, 0, sequences)
+    assert exact <= rough
+
+
+def test_once_the_house_is_full_nobody_else_who_waits_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(max_num_seqs=3, num_blocks=512, max_num_batched_tokens=64)
+    for index in range(50):
+        send(bench, f"r{index}", (index, *PROMPT), user=f"u{index % 7}")
+    looked: list[str] = []
+    awaited = Admission.awaited
+
+    def look(admission: Admission, sequence: Sequence) -> Sequence | None:
+        looked.append(sequence.request_id)
+        return awaited(admission, sequence)
+
+    monkeypatch.setattr(Admission, "awaited", look)
+    assert len(bench.step().scheduled) == 3
+    assert len(looked) == 4, "three, and the one that finds the house full"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from engine.scheduling.candidates import Candidates
 from engine.scheduling.fair_shares import FairShares
-from engine.scheduling.sequence import Sequence
+from engine.scheduling.sequence import Sequence, SequenceStatus
 from tests.support.engines import make_request
 
 
@@ -51,3 +51,20 @@ def test_equals_keep_the_order_in_which_they_were_given() -> None:
     shares = FairShares()
     works = [(put(shares, name, name[0]), 5) for name in ("b1", "a1", "b2", "a2")]
     assert order(Candidates(works, shares)) == ["b1", "a1", "b2", "a2"]
+
+
+def test_who_waits_is_dropped_and_who_runs_keeps_the_order() -> None:
+    shares = FairShares()
+    works = [
+        (put(shares, f"{user}{index}", user), 9 - index) for index in range(4) for user in "ab"
+    ]
+    for sequence, _ in works:
+        if sequence.request_id in ("a1", "a3", "b2"):
+            sequence.status = SequenceStatus.PREFILL
+    candidates = Candidates(works, shares)
+    assert candidates.pop().request_id == "a3"
+    candidates.drop_waiting()
+    assert order(candidates) == ["b2", "a1"]
+    candidates = Candidates(works[:2], shares)
+    candidates.drop_waiting()
+    assert not candidates

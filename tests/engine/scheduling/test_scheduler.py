@@ -332,3 +332,38 @@ def test_drafts_leave_room_for_a_chunk() -> None:
         [("prompt", 8, False)],
         [("prompt", 4, True)],
     ]
+
+
+def test_who_was_preempted_is_told_with_the_next_step_that_has_anything() -> None:
+    """A runner sees no empty plan, and would keep what it has of somebody who comes back."""
+    bench = Bench(num_blocks=12, max_num_seqs=3)
+    scheduler = bench.scheduler
+
+    def add(name: str, user: str, num_prompt: int) -> Sequence:
+        request = make_request(name, num_prompt, user=user, max_tokens=4)
+        sequence = Sequence(request, arrival_s=bench.now_s)
+        bench.now_s += 0.001
+        scheduler.add(sequence)
+        return sequence
+
+    first, second, third = (add(name, "a", 12) for name in ("first", "second", "third"))
+    bench.step()
+    add("starved", "b", 20)
+    in_flight = scheduler.schedule(bench.now_s)
+    assert len(in_flight.scheduled) == 3
+    first.length_limit = second.length_limit = first.length
+    bench.now_s += 10.0
+    assert scheduler.schedule(bench.now_s) == SchedulerOutput()
+    assert third.status is SequenceStatus.WAITING
+    assert (third.num_pending, third.num_computed_tokens) == (1, 0)
+    for item in in_flight.scheduled:
+        scheduler.commit(item, (1,))
+    assert (third.num_pending, third.num_tokens) == (0, 14)
+    for sequence in (first, second):
+        scheduler.finish(sequence)
+    plan = scheduler.schedule(bench.now_s)
+    assert plan.preempted == (third,)
+    assert {item.sequence.request_id for item in plan.scheduled} == {"starved", "third"}
+    for item in plan.scheduled:
+        scheduler.commit(item, (1,))
+    assert scheduler.schedule(bench.now_s).preempted == ()
