@@ -191,7 +191,7 @@ def check_quantize_rows(rows: int, columns: int, dtype: torch.dtype, device: str
     x = torch.randn(rows, columns, device=device) * torch.rand(rows, 1, device=device).exp2() * 9
     x = x.to(dtype)
     codes, scales = quantize_rows(x)
-    # On the CPU: by a number, torch divides on a GPU by way of the reciprocal, with another rounding.
+    # On the CPU: torch divides by a number on a GPU by way of its reciprocal, rounded otherwise.
     wanted_codes, wanted_scales = quantize_rows_plainly(x.cpu())
     _same_codes((codes, scales), (wanted_codes.to(device), wanted_scales.to(device)))
     back = codes.float() * scales
