@@ -202,6 +202,8 @@ class SamplingParams:
 
     MAX_LOGPROBS: ClassVar[int] = 20
     """The most alternatives that `logprobs` may ask for."""
+    MAX_LOGIT_BIASES: ClassVar[int] = 1024
+    MAX_STOP_TOKEN_IDS: ClassVar[int] = 256
 
     temperature: float = 1.0
     """0 (or nearly) is greedy."""
@@ -257,6 +259,14 @@ class SamplingParams:
             )
         if self.seed is not None and not -(2**63) <= self.seed < 2**64:
             raise InvalidRequestError("seed must fit in 64 bits", param="seed")
+        for name, count, most in (
+            ("logit_bias", len(self.logit_bias), self.MAX_LOGIT_BIASES),
+            ("stop_token_ids", len(self.stop_token_ids), self.MAX_STOP_TOKEN_IDS),
+        ):
+            if count > most:
+                raise InvalidRequestError(
+                    f"{name} may name at most {most} tokens, not {count}", param=name
+                )
         if any(not text for text in self.stop):
             raise InvalidRequestError("stop must not hold an empty string", param="stop")
         if self.logprobs is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.execution.logit_check import NOT_FINITE
 from engine.execution.logit_rows import HEAD_DEPTH
 from engine.execution.runner import Sample
-from engine.execution.sampling_state import SlotState, blocked_ids, slot_state
+from engine.execution.sampling_state import SlotState, slot_state
 from engine.kernels.triton import sampling_layout
 from engine.kernels.triton.sampling_choice import choice_kernel
 from engine.kernels.triton.sampling_layout import SamplingLayout
@@ -26,7 +26,7 @@ from engine.kernels.triton.sampling_scan import scan_kernel
 from engine.kernels.triton.sampling_tiles import tiles_kernel
 from engine.scheduling.scheduler_output import ScheduledSequence
 from engine.scheduling.sequence import Sequence as EngineSequence
-from engine.types import RequestId, SamplingParams, TokenLogprobs
+from engine.types import RequestId, TokenLogprobs
 
 Words = npt.NDArray[np.int32]
 
@@ -89,14 +89,6 @@ class DeviceSampler:
         self._ints = make(max_rows, sampling_layout.INT_WIDTH)
         self._list_values = make(max_rows, sizes.list_size, dtype=floating)
         self._list_ids = make(max_rows, sizes.list_size)
-
-    def needs_host(self, params: SamplingParams) -> bool:
-        """Whether a request asks for more than a slot can hold: `Sampler` must draw for it."""
-        blocked = blocked_ids(params, self._eos_token_ids, self._layout.vocab_size)
-        return (
-            len(params.logit_bias) > sampling_layout.MAX_BIASES
-            or len(blocked) > sampling_layout.MAX_BLOCKED
-        )
 
     def enter(self, slot: int, sequence: EngineSequence, num_tokens: int | None = None) -> None:
         """The request has `slot` from the next launch on; again after preemption. Penalties count

@@ -17,6 +17,9 @@ from engine.types import SamplingParams
 
 _Ints = npt.NDArray[np.int64]
 
+_NEVER = 1 << 62
+"""A position that no sequence has: `min_tokens` is of any size."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
@@ -50,7 +53,7 @@ def slot_state(
     words[layout.SEED.value] = mixed_seed(sequence.seed)
     words[layout.FLAGS.value] = flags
     words[layout.TOP_K.value] = min(params.top_k, vocab_size)
-    words[layout.MIN_END.value] = num_prompt_tokens + params.min_tokens
+    words[layout.MIN_END.value] = min(num_prompt_tokens + params.min_tokens, _NEVER)
     words[layout.NUM_BIASES.value] = len(params.logit_bias)
     words[layout.NUM_BLOCKED.value] = len(blocked)
     numbers = words.view(np.float64)

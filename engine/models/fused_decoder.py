@@ -2,21 +2,29 @@
 
 The same weights and the same arithmetic as `Decoder`, whose code is the reference; what lies
 between two matrix products is one kernel instead of several, and keys and values go from the
-merged projection straight into the paged cache.
+merged projection straight into the paged cache. Where a product takes its input in 8-bit floats,
+that kernel writes them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor
 
-from engine.kernels.triton.activation import gated
-from engine.kernels.triton.norm import add_rms_norm, embed_rms_norm, rms_norm
+from engine.kernels.triton.norm import embed_rms_norm, rms_norm
 from engine.kernels.triton.rotary import rotate_and_store
 from engine.kernels.triton.skinny_linear import MAX_ROWS, skinny_gate_up, skinny_linear
 from engine.models.decoder import Decoder, DecoderLayer
-from engine.models.linear import Linear, PlainEmbedding
+from engine.models.fused_projections import (
+    FusedNorm,
+    GatedProjection,
+    NormedProjection,
+    fuse_gate,
+    fuse_norm,
+)
+from engine.models.linear import Linear, PlainEmbedding, Projection
 
 if TYPE_CHECKING:
     from engine.kernels.triton.paged_attention import PagedAttention
@@ -26,6 +34,17 @@ if TYPE_CHECKING:
 
 SMALL_HIDDEN = 1024
 """Up to this hidden size a few rows are streamed like one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FusedLayer:
+    """What a layer does behind its attention. `end` is what the sum behind the layer goes into: the
+    next layer's merged projection, or nothing but the last norm."""
+
+    output: Projection
+    gate_up: NormedProjection
+    down: GatedProjection
+    end: NormedProjection
 
 
 class FusedDecoder:
@@ -38,30 +57,35 @@ class FusedDecoder:
         embedding = decoder.embedding
         assert isinstance(embedding, PlainEmbedding)
         self._table = embedding.weight
-        num_heads = decoder.config.num_heads
+        num_heads, eps = decoder.config.num_heads, decoder.config.rms_norm_eps
         self._q_width = num_heads * decoder.config.head_dim
         self._is_unpacked = all(_is_unpacked(layer) for layer in decoder.layers)
         self._head_norms = [
             (None, None) if layer.qk_norm is None else (layer.qk_norm[0], layer.qk_norm[num_heads])
             for layer in decoder.layers
         ]
-        # The norm behind each layer: the next layer's, or the last one.
-        self._norms_behind = [layer.input_norm for layer in decoder.layers[1:]]
-        self._norms_behind.append(decoder.final_norm)
+        self._first, *ends = [fuse_norm(one.input_norm, eps, one.qkv) for one in decoder.layers]
+        ends.append(FusedNorm(decoder.final_norm, eps))
+        self._layers = [
+            _FusedLayer(
+                layer.output,
+                fuse_norm(layer.mlp_norm, eps, layer.gate_up),
+                fuse_gate(layer.down),
+                end,
+            )
+            for layer, end in zip(decoder.layers, ends, strict=True)
+        ]
 
     def forward(self, rows: RowInputs, attention: PagedAttention) -> Tensor:
         """Hidden states [R, hidden] of `rows` after the final norm."""
         if self._streams(rows.input_ids.shape[0]):
             return self._forward_streaming(rows, attention)
-        decoder = self._decoder
-        eps = decoder.config.rms_norm_eps
-        residual, x = embed_rms_norm(rows.input_ids, self._table, decoder.layers[0].input_norm, eps)
-        mixed = x.new_empty((x.shape[0], self._q_width))
-        for index, layer in enumerate(decoder.layers):
-            self._attend(index, layer.qkv(x), mixed, rows, attention)
-            x = add_rms_norm(layer.output(mixed), residual, layer.mlp_norm, eps, pdl=True)
-            x = layer.down(gated(layer.gate_up(x), pdl=True))
-            x = add_rms_norm(x, residual, self._norms_behind[index], eps, pdl=True)
+        residual, x = self._first.embed(rows.input_ids, self._table)
+        mixed = residual.new_empty((residual.shape[0], self._q_width))
+        for index, layer in enumerate(self._layers):
+            self._attend(index, x, mixed, rows, attention)
+            x = layer.gate_up.add(layer.output(mixed), residual)
+            x = layer.end.add(layer.down(x), residual)
         return x
 
     def _streams(self, num_rows: int) -> bool:

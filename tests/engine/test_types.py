@@ -42,6 +42,8 @@ from engine.types import (
         ("logit_bias", ((5, 100.5),)),
         ("logit_bias", ((5, math.nan),)),
         ("logit_bias", ((5, 1.0), (5, 2.0))),
+        ("logit_bias", tuple((token_id, 1.0) for token_id in range(1025))),
+        ("stop_token_ids", tuple(range(257))),
     ],
 )
 def test_a_bad_parameter_is_named(field: str, value: object) -> None:
@@ -59,6 +61,7 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         ("logprobs", (0, 20)),
         ("logit_bias", (((0, -100.0), (1, 100.0)), ())),
         ("min_tokens", (0, 10**9)),
+        ("stop_token_ids", (tuple(range(256)),)),
     ],
 )
 def test_the_ends_of_a_range_are_in_it(field: str, values: tuple[object, ...]) -> None:

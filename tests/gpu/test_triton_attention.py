@@ -7,6 +7,7 @@ import faulthandler
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
@@ -197,6 +198,7 @@ def check_prefill(
     total = sum(counts) + 1  # row 0 belongs to nobody
     q, out = shape.merged_q(total), shape.poisoned_out(total)
     tiles = build_tiles(starts, counts, firsts, [slot for slot, _ in chunks], config.tile_size)
+    tiles = np.concatenate((tiles, np.zeros((2, 4), dtype=np.int32)))  # padding: no rows
     options = {"scale": shape.head_dim**-0.5, "window": window, "soft_cap": soft_cap}
     prefill_attention(
         q,

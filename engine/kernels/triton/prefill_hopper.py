@@ -257,7 +257,8 @@ def _hopper_kernel(
     table = tables + gl.load(tile + 2).to(gl.int64) * table_stride
     position = gl.load(tile + 3)
     context_len = position + num_rows
-    num_tiles = (context_len + TILE_N - 1) // TILE_N
+    # At least one, also for a padding tile without rows: every wait below needs an arrival.
+    num_tiles = gl.maximum((context_len + TILE_N - 1) // TILE_N, 1)
     column = head // GROUP * HEAD_DIM
     q += head * q_head_stride
     out += head * HEAD_DIM

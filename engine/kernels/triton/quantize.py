@@ -41,6 +41,22 @@ def add_rms_norm_quantize(
     return _norm_quantize(x, residual, weight, eps)
 
 
+def embed_rms_norm_quantize(
+    token_ids: Tensor, table: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(residual, codes, scales) where `embed_rms_norm(token_ids, table, weight, eps)` gives
+    (residual, normed), and codes and scales are `quantize_rows` of `normed`."""
+    rows, hidden = token_ids.shape[0], table.shape[1]
+    residual = torch.empty((rows, hidden), dtype=table.dtype, device=table.device)
+    codes, scales = _empty(rows, hidden, table.device)
+    if rows:
+        programs, tile = tile_of(rows, hidden)
+        _embed_rms_norm_quantize[(programs,)](
+            token_ids, table, weight, residual, codes, scales, rows, eps, HIDDEN=hidden, **tile
+        )
+    return residual, codes, scales
+
+
 def gated_quantize(gate_up: Tensor, activation: str = "silu") -> tuple[Tensor, Tensor]:
     """`quantize_rows` of `gated(gate_up, activation)`; `gate_up` [T, 2 * inner]."""
     if activation not in ACTIVATIONS:
@@ -118,6 +134,29 @@ def _rms_norm_quantize(
         tl.store(residual + at, total, mask=mask)
         values = total.to(tl.float32)
     normed = normalize(values, factors, eps, dtype, HIDDEN)
+    _store_codes(normed, codes, scales, num_rows, rows, columns, mask, HIDDEN)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _embed_rms_norm_quantize(
+    token_ids,
+    table,
+    weight,
+    residual,
+    codes,
+    scales,
+    num_rows,
+    eps,
+    HIDDEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
+    ids = tl.load(token_ids + rows, mask=rows < num_rows, other=0).to(tl.int64)
+    factors = tl.load(weight + columns, mask=columns < HIDDEN, other=0.0)
+    values = tl.load(table + ids * HIDDEN + columns, mask=mask, other=0.0)
+    tl.store(residual + rows * HIDDEN + columns, values, mask=mask)
+    normed = normalize(values.to(tl.float32), factors, eps, table.dtype.element_ty, HIDDEN)
     _store_codes(normed, codes, scales, num_rows, rows, columns, mask, HIDDEN)
 
 

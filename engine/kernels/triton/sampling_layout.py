@@ -36,8 +36,9 @@ IS_ADJUSTED = tl.constexpr(4)
 WANTS_LOGPROBS = tl.constexpr(8)
 
 MAX_BIASES = 1024
-MAX_BLOCKED = 64
-"""Of one slot; requests with more are sampled elsewhere."""
+"""Of one slot: `SamplingParams.MAX_LOGIT_BIASES`."""
+MAX_BLOCKED = 512
+"""Of one slot: `SamplingParams.MAX_STOP_TOKEN_IDS`, and as many that end every sequence."""
 MAX_COUNT = 32_767
 """Token counts are int16: 0 is a token that the sequence has not, else 1 + how often its output
 has it. They stop here."""

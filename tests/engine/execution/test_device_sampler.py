@@ -289,14 +289,19 @@ def test_a_row_does_not_depend_on_its_company() -> None:
     assert check(logits[order], [items[i] for i in order]) == [together[i] for i in order]
 
 
-def test_what_does_not_fit_into_a_slot_is_left_to_the_host() -> None:
-    sampler = SamplingTrial(5000, eos_token_ids=EOS).sampler
-    biases = tuple((token_id, 1.0) for token_id in range(MAX_BIASES + 1))
-    assert sampler.needs_host(SamplingParams(logit_bias=biases))
-    assert not sampler.needs_host(SamplingParams(logit_bias=biases[1:]))
-    stops = tuple(range(3, 3 + MAX_BLOCKED))
-    assert sampler.needs_host(SamplingParams(min_tokens=1, stop_token_ids=stops))
-    assert not sampler.needs_host(SamplingParams(stop_token_ids=stops))
+def test_a_slot_holds_all_that_a_request_may_ask_for() -> None:
+    """As many biases and stop tokens as are allowed, and more tokens to come than int64 counts."""
+    vocab_size = 2 * MAX_BIASES
+    params = SamplingParams(
+        temperature=0.0,
+        min_tokens=10**30,
+        stop_token_ids=tuple(range(3, 3 + SamplingParams.MAX_STOP_TOKEN_IDS)),
+        logit_bias=tuple((token_id, 5.0) for token_id in range(SamplingParams.MAX_LOGIT_BIASES)),
+    )
+    trial = SamplingTrial(vocab_size, eos_token_ids=EOS, layout=replace(LAYOUT, vocab_size=vocab_size))
+    logits = random_logits(1, seed=6, vocab_size=vocab_size)
+    check(logits, [make_item(params)], trial)
+    assert len(EOS) + SamplingParams.MAX_STOP_TOKEN_IDS <= MAX_BLOCKED
 
 
 def test_log_probabilities_must_have_been_copied() -> None:

@@ -10,6 +10,7 @@ from engine.kernels.triton.activation import gated
 from engine.kernels.triton.norm import add_rms_norm, embed_rms_norm, rms_norm
 from engine.kernels.triton.quantize import (
     add_rms_norm_quantize,
+    embed_rms_norm_quantize,
     gated_quantize,
     quantize_rows,
     rms_norm_quantize,
@@ -209,6 +210,11 @@ def check_fused_quantize(rows: int, columns: int, dtype: torch.dtype, device: st
     got = add_rms_norm_quantize(x, residual, weight, 1e-6)
     _same_codes(got, quantize_rows(add_rms_norm(x, copy, weight, 1e-6)))
     assert torch.equal(residual, copy)
+    ids = torch.randint(rows, (rows + 2,), device=device, dtype=torch.int32)
+    looked_up, codes, scales = embed_rms_norm_quantize(ids, x, weight, 1e-6)
+    wanted, normed = embed_rms_norm(ids, x, weight, 1e-6)
+    assert torch.equal(looked_up, wanted)
+    _same_codes((codes, scales), quantize_rows(normed))
     gate_up = torch.randn(rows, 2 * columns, device=device).to(dtype)
     for activation in ACTIVATIONS:
         wanted = quantize_rows(gated(gate_up, activation))

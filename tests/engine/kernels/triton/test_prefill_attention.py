@@ -48,6 +48,7 @@ def check_chunks(
         [slot for slot, _ in chunks],
         SMALL.tile_size,
     )
+    tiles = np.concatenate((tiles, np.zeros((2, 4), dtype=np.int32)))  # padding: no rows
     options = {"scale": head_dim**-0.5, "window": window, "soft_cap": soft_cap}
     prefill_attention(
         q,
