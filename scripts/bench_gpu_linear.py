@@ -41,8 +41,8 @@ REPEATS = 7
 CONFIGS = [
     SkinnyConfig(4, 512, programs=4),
     SkinnyConfig(4, 512, programs=7, pdl=True),
-    SkinnyConfig(8, 512, prefetch=32, programs=3, pdl=True),
-    SkinnyConfig(8, 1024, num_warps=8, prefetch=32, programs=2, pdl=True),
+    SkinnyConfig(8, 512, programs=3, pdl=True),
+    SkinnyConfig(8, 1024, num_warps=8, programs=2, pdl=True),
 ]
 
 
@@ -121,7 +121,7 @@ SHAPES = [
 
 def describe(config: SkinnyConfig) -> str:
     return (
-        f"{config.block_n}x{config.block_k}, {config.num_warps} warps, prefetch {config.prefetch}, "
+        f"{config.block_n}x{config.block_k}, {config.num_warps} warps, "
         f"{config.programs} programs{', PDL' if config.pdl else ''}"
     )
 

@@ -27,6 +27,12 @@ MAX_MEMORY_SHARE = 0.25
 """Of the memory that is available at start, what the KV cache takes at most by default, where
 other programs need the same memory."""
 
+MAX_QUERY_GROUP = 16
+"""Query heads that may share a key head where Triton's kernels attend: they are the rows of one
+tensor core product."""
+MIN_CAPABILITY = (8, 0)
+"""CUDA compute capability that Triton's kernels need."""
+
 
 def build_runner(
     loaded: LoadedModel, config: ResolvedConfig, max_model_len: int
@@ -75,17 +81,28 @@ def _takes_triton(loaded: LoadedModel, config: ResolvedConfig) -> bool:
     and cannot."""
     if config.execution == "torch":
         return False
-    problem = None
-    if not isinstance(loaded.model, Decoder) or loaded.packing is not None:
-        problem = "this model is not served by the engine's own decoder in floats"
-    elif find_spec("triton") is None:
-        problem = "Triton is not installed (pip install 'lectern[gpu]')"
-    elif config.block_size < 16 or config.block_size & (config.block_size - 1):
-        problem = f"block_size must be a power of two from 16 up, not {config.block_size}"
+    problem = _triton_problem(loaded, config)
     if config.execution == "triton" and problem is not None:
         raise ModelLoadError(f"execution triton is not possible: {problem}.")
     on_gpu = loaded.model.device.type == "cuda" or config.execution == "triton"
     return on_gpu and problem is None
+
+
+def _triton_problem(loaded: LoadedModel, config: ResolvedConfig) -> str | None:
+    """Why Triton's kernels cannot serve the model, if they cannot."""
+    model, shape = loaded.model, loaded.config
+    if not isinstance(model, Decoder) or loaded.packing is not None:
+        return "this model is not served by the engine's own decoder in floats"
+    if find_spec("triton") is None:
+        return "Triton is not installed (pip install 'lectern[gpu]')"
+    if config.block_size < 16 or config.block_size & (config.block_size - 1):
+        return f"block_size must be a power of two from 16 up, not {config.block_size}"
+    group = shape.num_heads // shape.num_kv_heads
+    if group > MAX_QUERY_GROUP:
+        return f"{group} query heads share a key head, and at most {MAX_QUERY_GROUP} may"
+    if model.device.type == "cuda" and torch.cuda.get_device_capability() < MIN_CAPABILITY:
+        return "the GPU is older than Ampere (compute capability 8.0)"
+    return None
 
 
 def _native_engine(cache: KVCache, packing: Packing | None) -> NativeEngine | None:

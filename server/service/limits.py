@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.api import SamplingParams
+
 _MAY_BE_ZERO = frozenset({"run_log_ttl_s", "drain_timeout_s"})
 
 
@@ -31,8 +33,9 @@ class ServiceLimits:
     max_sequences_per_request: int = 64
     """Answers that one completions request may ask for: prompts times `n`."""
     max_stops: int = 16
+    """Strings in `stop`, and ids in `stop_token_ids`."""
     max_stop_chars: int = 1000
-    max_logit_biases: int = 1024
+    max_logit_biases: int = SamplingParams.MAX_LOGIT_BIASES
     """Tokens that one `logit_bias` may name."""
     completions_max_tokens: int = 16
     """`max_tokens` of a raw completion that names none, as in OpenAI's reference."""

@@ -19,30 +19,6 @@ import triton.language as tl
 
 from engine.kernels.triton.dependent_launch import wait_for_launcher
 
-# One thread asks for `bytes` (a multiple of 16) from a 16-byte aligned address into the L2 cache.
-_PREFETCH = tl.constexpr("""{
-    .reg .pred first;
-    .reg .b32 thread;
-    mov.u32 thread, %tid.x;
-    setp.eq.u32 first, thread, 0;
-    @first cp.async.bulk.prefetch.L2.global [$1], $2;
-    mov.u32 $0, 0;
-}""")
-
-
-@triton.jit
-def _prefetch(pointer, num_bytes):
-    tl.inline_asm_elementwise(
-        _PREFETCH, "=r,l,r", [pointer.to(tl.int64), num_bytes], tl.int32, is_pure=False, pack=1
-    )
-
-
-@triton.jit
-def _prefetch_rows(weight_ptr, first, end, K):
-    """Rows from `first` to before `end` are one stretch of memory."""
-    size: tl.constexpr = weight_ptr.dtype.element_ty.primitive_bitwidth // 8
-    _prefetch(weight_ptr + first.to(tl.int64) * K, (end - first) * K * size)
-
 
 @triton.jit
 def _activate(gate, ACTIVATION: tl.constexpr):
@@ -108,7 +84,7 @@ def _multiply_add(acc, words, low, high, dtype: tl.constexpr, PAIRS: tl.constexp
     return acc
 
 
-@triton.jit(do_not_specialize=["M", "blocks", "ahead"])
+@triton.jit(do_not_specialize=["M", "blocks"])
 def row_kernel(
     x_ptr,  # [M, K]
     weight_ptr,  # [N, K] or [2 N, K]
@@ -122,7 +98,6 @@ def row_kernel(
     N,
     K,  # in words
     blocks,  # blocks of columns per program, one after the other
-    ahead,  # blocks that PREFETCH is in front of their use, at least 1
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,  # in words
     EVEN_K: tl.constexpr,  # K is a multiple of BLOCK_K
@@ -130,7 +105,6 @@ def row_kernel(
     ACCUMULATE: tl.constexpr,
     GATED: tl.constexpr,
     ACTIVATION: tl.constexpr,
-    PREFETCH: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """One row of x by `blocks` blocks of BLOCK_N columns: multiply-add in float32.
@@ -151,11 +125,6 @@ def row_kernel(
     end = tl.minimum(first + blocks * BLOCK_N, N)
     row = (tl.program_id(0) % M).to(tl.int64)
     up_ptr = weight_ptr + tl.cast(N, tl.int64) * K
-    if PREFETCH:
-        soon = tl.minimum(first + ahead * BLOCK_N, end)
-        _prefetch_rows(weight_ptr, first, soon, K)
-        if GATED:
-            _prefetch_rows(up_ptr, first, soon, K)
     k = tl.arange(0, BLOCK_K)
     n = tl.arange(0, BLOCK_N)
     weight = _rows_tile(weight_ptr, first, 0, n, k, N, K, True, EVEN_K)
@@ -210,12 +179,6 @@ def row_kernel(
             up_acc = _multiply_add(up_acc, up, low, high, dtype, PAIRS)
             up = next_up
         if ends:
-            if PREFETCH:
-                soon = here + ahead * BLOCK_N
-                if soon < end:
-                    _prefetch_rows(weight_ptr, soon, tl.minimum(soon + BLOCK_N, end), K)
-                    if GATED:
-                        _prefetch_rows(up_ptr, soon, tl.minimum(soon + BLOCK_N, end), K)
             if norm_ptr is not None and here == first:
                 values: tl.constexpr = 2 if PAIRS else 1
                 rms = tl.rsqrt(tl.sum(squares, axis=0) / (K * values) + eps)

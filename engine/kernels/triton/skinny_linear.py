@@ -3,10 +3,9 @@
 They stream the weights [out, in] as they lie in memory. Each row does so for itself, from the L2
 cache after the first, so that the time grows with the rows where a general matrix product's does
 not. On an H200, for all layers and the head of a Qwen3 shape in bfloat16, captured in a CUDA graph,
-every product cut alike (one row as `choose_config` cuts most of them, more rows not tuned), beside
-cuBLAS with the norm and the gate in torch's kernels:
+every product cut by `choose_config`, beside cuBLAS with the norm and the gate in torch's kernels:
 
-- 0.6B: one row 0.50 ms against 1.12, two 0.66 against 1.18, four 1.11 against 1.17.
+- 0.6B: one row 0.51 ms against 1.11, two 0.66 against 1.19, four 1.02 against 1.07.
 - 8B: one row 3.94 ms against 4.75 (3.5 at 4.3 TB/s), two 6.3 against 4.8.
 
 So one row is always worth streaming, a few only of small layers: the caller decides. Nothing waits
@@ -29,7 +28,6 @@ from engine.models.config import Activation
 MAX_ROWS = 4
 # Where there is no GPU to ask: two, so that the interpreter walks through several blocks.
 _INTERPRETED_MULTIPROCESSORS = 2
-_KIB = 1024
 _WORD_BYTES = 4
 # Weights that are read in a few microseconds, so that a launch's own time counts.
 _SMALL_BYTES = 16_000_000
@@ -39,15 +37,13 @@ _SMALL_BYTES = 16_000_000
 class SkinnyConfig:
     """How a product is cut: `block_n` weight rows by `block_k` 4-byte words per load of a program.
 
-    `prefetch` is how many KiB of weights a program asks for ahead of their use, where the GPU can
-    (compute capability 9.0). `programs` is the number of programs per multiprocessor among which
-    the blocks are divided. `pdl`: whether a dependent launch pays (see `skinny_linear`).
+    `programs` is the number of programs per multiprocessor among which the blocks are divided.
+    `pdl`: whether a dependent launch pays (see `skinny_linear`).
     """
 
     block_n: int
     block_k: int
     num_warps: int = 4
-    prefetch: int = 0
     programs: int = 4
     pdl: bool = False
 
@@ -60,13 +56,10 @@ def choose_config(num_columns: int, num_words: int, gated: bool) -> SkinnyConfig
     What was fastest on an H200 (scripts/bench_gpu_linear.py). Below 16 MB starting early counts:
     with 7 programs the 0.6B shape takes 0.50 ms by dependent launches, 0.61 by others. From there
     on they cost more than they save: 4 programs take 3.94 ms for the 8B shape, 4.47 as dependent
-    launches, and 7 programs 4.26 and 4.29. Few but long weight rows leave most programs one block
-    each: it is larger then, and asked for at once ([1024, 2048] takes 2.2 µs instead of 3.3).
+    launches, and 7 programs 4.26 and 4.29.
     """
     if num_columns * num_words * _WORD_BYTES * (2 if gated else 1) >= _SMALL_BYTES:
         return SkinnyConfig(4, _block_k(num_words))
-    if num_columns <= 2048 and num_words >= 1024:
-        return SkinnyConfig(8, 1024, num_warps=8, prefetch=32, programs=2, pdl=True)
     return SkinnyConfig(4, _block_k(num_words), programs=7, pdl=True)
 
 
@@ -74,21 +67,11 @@ def _block_k(num_words: int) -> int:
     return min(512, triton.next_power_of_2(num_words))
 
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    """What the launches ask of a device."""
-
-    multiprocessors: int
-    # Bulk prefetches: compute capability 9.0.
-    prefetches: bool
-
-
 @cache
-def _gpu(device: torch.device) -> _Gpu:
+def _num_multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
-        return _Gpu(_INTERPRETED_MULTIPROCESSORS, False)
-    properties = torch.cuda.get_device_properties(device)
-    return _Gpu(properties.multi_processor_count, properties.major >= 9)
+        return _INTERPRETED_MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _launch(
@@ -114,12 +97,8 @@ def _launch(
     words = size // 2 if pairs else size
     if config is None:
         config = choose_config(num_columns, words, gated)
-    gpu = _gpu(x.device)
-    # A bulk prefetch takes whole 16-byte units; a row of them keeps every block aligned.
-    aligned = size * value_bytes % 16 == 0 and weight.data_ptr() % 16 == 0
-    block_bytes = config.block_n * size * value_bytes * (2 if gated else 1)
     num_blocks = triton.cdiv(num_columns, config.block_n)
-    blocks = triton.cdiv(num_blocks, gpu.multiprocessors * config.programs)
+    blocks = triton.cdiv(num_blocks, _num_multiprocessors(x.device) * config.programs)
     row_kernel[(triton.cdiv(num_blocks, blocks) * num_rows,)](
         x,
         weight,
@@ -133,7 +112,6 @@ def _launch(
         num_columns,
         words,
         blocks,
-        max(1, config.prefetch * _KIB // block_bytes),
         BLOCK_N=config.block_n,
         BLOCK_K=config.block_k,
         EVEN_K=words % config.block_k == 0,
@@ -141,7 +119,6 @@ def _launch(
         ACCUMULATE=accumulate,
         GATED=gated,
         ACTIVATION=activation,
-        PREFETCH=config.prefetch > 0 and gpu.prefetches and aligned,
         num_warps=config.num_warps,
         **launch_options(pdl and config.pdl, x.device),
     )

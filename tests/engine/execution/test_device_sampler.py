@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.execution.logit_check import find_failures
 from engine.execution.runner import Sample
 from engine.execution.sampler import Sampler
-from engine.kernels.triton.sampling_layout import MAX_BIASES, MAX_BLOCKED, SamplingLayout
+from engine.kernels.triton.sampling_layout import MAX_BIASES, SamplingLayout
 from engine.scheduling.scheduler_output import ScheduledSequence
 from engine.types import RequestId, SamplingParams
 from tests.engine.execution.device_sampling import UNWRITTEN, SamplingTrial
@@ -298,10 +298,11 @@ def test_a_slot_holds_all_that_a_request_may_ask_for() -> None:
         stop_token_ids=tuple(range(3, 3 + SamplingParams.MAX_STOP_TOKEN_IDS)),
         logit_bias=tuple((token_id, 5.0) for token_id in range(SamplingParams.MAX_LOGIT_BIASES)),
     )
-    trial = SamplingTrial(vocab_size, eos_token_ids=EOS, layout=replace(LAYOUT, vocab_size=vocab_size))
-    logits = random_logits(1, seed=6, vocab_size=vocab_size)
-    check(logits, [make_item(params)], trial)
-    assert len(EOS) + SamplingParams.MAX_STOP_TOKEN_IDS <= MAX_BLOCKED
+    trial = SamplingTrial(vocab_size, eos_token_ids=(MAX_BIASES - 1,))
+    logits = torch.zeros(1, vocab_size)
+    logits[0, [3, MAX_BIASES - 1, MAX_BIASES - 2, MAX_BIASES]] = torch.tensor([9.0, 8.0, 6.0, 10.0])
+    samples, _ = trial.draw(logits, [make_item(params)])
+    assert samples[0].token_ids == (MAX_BIASES - 2,)
 
 
 def test_log_probabilities_must_have_been_copied() -> None:

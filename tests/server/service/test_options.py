@@ -105,6 +105,17 @@ def test_refusals_name_the_field(options: GenerationOptions, param: str) -> None
     assert refused.value.param == param
 
 
+def test_the_engines_own_limits_hold_too() -> None:
+    limits = ServiceLimits(max_stops=10_000, max_logit_biases=10_000)
+    for options, param in (
+        (GenerationOptions(logit_bias={str(i): 1 for i in range(1025)}), "logit_bias"),
+        (GenerationOptions(stop_token_ids=list(range(257))), "stop_token_ids"),
+    ):
+        with pytest.raises(BadRequestError, match=param) as refused:
+            options.to_params(limits)
+        assert refused.value.param == param
+
+
 def test_limits_are_checked() -> None:
     with pytest.raises(ValueError, match="heartbeat_s"):
         ServiceLimits(heartbeat_s=0)
