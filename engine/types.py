@@ -203,7 +203,10 @@ class SamplingParams:
     MAX_LOGPROBS: ClassVar[int] = 20
     """The most alternatives that `logprobs` may ask for."""
     MAX_LOGIT_BIASES: ClassVar[int] = 1024
+    """The most tokens that `logit_bias` may name."""
     MAX_STOP_TOKEN_IDS: ClassVar[int] = 256
+    """The most ids in `stop_token_ids`. A GPU keeps these and the biases in tables of fixed size
+    (`engine.kernels.triton.sampling_layout`); requests are the same on every device."""
 
     temperature: float = 1.0
     """0 (or nearly) is greedy."""

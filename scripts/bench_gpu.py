@@ -47,7 +47,7 @@ from scripts.machine_facts import machine_facts
 from scripts.model_shapes import SHAPES, ModelShape, shape_name, write_shape
 from scripts.step_profile import StepProfiler, TimedRunner, as_text
 
-SWITCH_INTERVAL_S = 0.001  # the server's own
+SWITCH_INTERVAL_S = 0.0002  # the server's own
 
 
 class Bench:

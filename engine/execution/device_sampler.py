@@ -14,6 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
+from engine.errors import ModelLoadError
 from engine.execution.logit_check import NOT_FINITE
 from engine.execution.logit_rows import HEAD_DEPTH
 from engine.execution.runner import Sample
@@ -26,7 +27,7 @@ from engine.kernels.triton.sampling_scan import scan_kernel
 from engine.kernels.triton.sampling_tiles import tiles_kernel
 from engine.scheduling.scheduler_output import ScheduledSequence
 from engine.scheduling.sequence import Sequence as EngineSequence
-from engine.types import RequestId, TokenLogprobs
+from engine.types import RequestId, SamplingParams, TokenLogprobs
 
 Words = npt.NDArray[np.int32]
 
@@ -66,10 +67,17 @@ class DeviceSampler:
         eos_token_ids: Iterable[int] = (),
         layout: SamplingLayout | None = None,
     ) -> None:
-        """`num_slots` requests at once, in steps of `max_rows` rows at most."""
+        """`num_slots` requests at once, in steps of `max_rows` rows at most. Raises ModelLoadError
+        where `eos_token_ids` are more than a slot has room for."""
         self._layout = layout or SamplingLayout(vocab_size, head_depth=HEAD_DEPTH)
         self._device = device
         self._eos_token_ids = frozenset(eos_token_ids)
+        room = sampling_layout.MAX_BLOCKED - SamplingParams.MAX_STOP_TOKEN_IDS
+        if len(self._eos_token_ids) > room:
+            raise ModelLoadError(
+                f"{len(self._eos_token_ids)} tokens end the model's sequences; on a GPU at most "
+                f"{room} may."
+            )
         self._owners: list[RequestId | None] = [None] * num_slots
         self._entered: dict[int, SlotState] = {}
         self._accepted: list[tuple[int, int]] = []

@@ -60,6 +60,7 @@ def test_a_bad_parameter_is_named(field: str, value: object) -> None:
         ("repetition_penalty", (1e-9, 100.0)),
         ("logprobs", (0, 20)),
         ("logit_bias", (((0, -100.0), (1, 100.0)), ())),
+        ("logit_bias", (tuple((token_id, 1.0) for token_id in range(1024)),)),
         ("min_tokens", (0, 10**9)),
         ("stop_token_ids", (tuple(range(256)),)),
     ],

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.errors import ModelLoadError
 from engine.execution.logit_check import find_failures
 from engine.execution.runner import Sample
 from engine.execution.sampler import Sampler
@@ -303,6 +304,12 @@ def test_a_slot_holds_all_that_a_request_may_ask_for() -> None:
     logits[0, [3, MAX_BIASES - 1, MAX_BIASES - 2, MAX_BIASES]] = torch.tensor([9.0, 8.0, 6.0, 10.0])
     samples, _ = trial.draw(logits, [make_item(params)])
     assert samples[0].token_ids == (MAX_BIASES - 2,)
+
+
+def test_a_model_with_more_ends_than_a_slot_holds() -> None:
+    SamplingTrial(VOCAB, eos_token_ids=range(256), layout=LAYOUT)
+    with pytest.raises(ModelLoadError, match=r"257 tokens .* at most 256"):
+        SamplingTrial(VOCAB, eos_token_ids=range(257), layout=LAYOUT)
 
 
 def test_log_probabilities_must_have_been_copied() -> None:

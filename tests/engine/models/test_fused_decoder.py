@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 from unittest.mock import Mock
 
 import pytest
@@ -74,7 +75,7 @@ def streamed(monkeypatch: pytest.MonkeyPatch) -> Mock:
     return spy
 
 
-def load(folder: Path, quantization: str = "none") -> Decoder:
+def load(folder: Path, quantization: Literal["none", "fp8"] = "none") -> Decoder:
     config = EngineConfig(model=folder, dtype="float32", device="cpu")
     model = load_model(replace(config, quantization=quantization)).model
     assert can_fuse(model)
@@ -255,7 +256,7 @@ def test_a_projection_that_cannot_be_rounded_stays_as_it_is(
     tiny_model: Callable[[str], Path],
 ) -> None:
     """One layer's projections may be kept in different ways."""
-    plain, rounded = (load(tiny_model("llama"), name) for name in ("none", "fp8"))
+    plain, rounded = load(tiny_model("llama")), load(tiny_model("llama"), "fp8")
     first, second = rounded.layers
     mixed = (
         replace(first, qkv=plain.layers[0].qkv, output=plain.layers[0].output),
