@@ -23,6 +23,7 @@ from engine.types import LoadProgress, ModelInfo
 DEFAULT_SCRIPTED_MODEL_LEN = 8192
 DEFAULT_SCRIPTED_CACHE_TOKENS = 65_536
 
+
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """What the engine thread runs and what the loop may read of it."""

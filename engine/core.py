@@ -85,9 +85,8 @@ class EngineCore:
         self._sequences: dict[RequestId, Sequence] = {}
         self._readers: dict[RequestId, AnswerReader] = {}
         self._texts = TokenTexts(tokenizer.token_bytes)
-        self._deadlines: list[tuple[float, int, Sequence]] = []
-        """A heap of (deadline, number of the request, sequence); those that ended stay in it."""
-        self._num_added = 0
+        self._deadlines: list[tuple[float, RequestId]] = []
+        """A heap; those that ended stay in it until then, so it holds no more than their ids."""
         self._in_flight: deque[_StepInFlight] = deque()
         """Launched and not waited for, oldest first."""
         self._counters = _Counters()
@@ -117,8 +116,7 @@ class EngineCore:
             sequence, self._tokenizer, self._texts, max_model_len=self._max_model_len
         )
         if request.deadline_s is not None:
-            self._num_added += 1
-            heappush(self._deadlines, (request.deadline_s, self._num_added, sequence))
+            heappush(self._deadlines, (request.deadline_s, request.request_id))
         self._scheduler.add(sequence)
 
     def abort(self, request_id: RequestId, detail: FinishType) -> list[RequestOutput]:
@@ -240,8 +238,10 @@ class EngineCore:
     def _expire(self, now_s: float) -> list[RequestOutput]:
         outputs: list[RequestOutput] = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
-            _, _, sequence = heappop(self._deadlines)
-            if sequence.status is not SequenceStatus.FINISHED:
+            deadline_s, request_id = heappop(self._deadlines)
+            sequence = self._sequences.get(request_id)
+            # The id may have come again with another request.
+            if sequence is not None and sequence.request.deadline_s == deadline_s:
                 outputs.append(self._finish(sequence, FinishDetail(FinishType.DEADLINE)))
         return outputs
 

@@ -14,6 +14,9 @@ from engine.execution.step_shapes import StepShape
 
 logger = logging.getLogger(__name__)
 
+MIN_FREE = 256 << 20
+"""Bytes of the GPU's memory that must be free for one more graph."""
+
 
 class GraphPool:
     """Captured graphs by the shape of the step. Owned by the engine thread.
@@ -46,7 +49,11 @@ class GraphPool:
         self._to_capture += shapes
 
     def capture_one(self) -> bool:
-        """Captures one of the shapes that were put off; whether any are left."""
+        """Captures one of the shapes that were put off; whether any are left. Where memory is
+        short there are no more graphs: without them a step is slower, and not impossible."""
+        if self._to_capture and torch.cuda.mem_get_info()[0] < MIN_FREE:
+            logger.warning("No memory is left for %d more graphs.", len(self._to_capture))
+            self._to_capture.clear()
         if self._to_capture:
             self._capture(self._to_capture.pop(0))
         return bool(self._to_capture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,9 +19,12 @@ from engine.execution.sampler import Sampler
 from engine.kernels.native.attention import can_attend
 from engine.kernels.native.library import NativeEngine, load_library
 from engine.kv.kv_cache import KVCache
+from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.packing import Packing
 from engine.models.registry import LoadedModel
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_KV_CACHE_TOKENS = 65_536
 MAX_MEMORY_SHARE = 0.25
@@ -79,22 +83,27 @@ def build_runner(
 def _takes_triton(loaded: LoadedModel, config: ResolvedConfig) -> bool:
     """Whether the GPU's own runner serves the model. Raises ModelLoadError where it is asked for
     and cannot."""
-    if config.execution == "torch":
+    is_on_gpu = loaded.model.device.type == "cuda"
+    if config.execution == "torch" or (config.execution == "auto" and not is_on_gpu):
         return False
     problem = _triton_problem(loaded, config)
     if config.execution == "triton" and problem is not None:
         raise ModelLoadError(f"execution triton is not possible: {problem}.")
-    on_gpu = loaded.model.device.type == "cuda" or config.execution == "triton"
-    return on_gpu and problem is None
+    if problem is not None:
+        logger.warning("Torch's own operations compute the steps, which is slow: %s.", problem)
+    return problem is None
 
 
 def _triton_problem(loaded: LoadedModel, config: ResolvedConfig) -> str | None:
     """Why Triton's kernels cannot serve the model, if they cannot."""
     model, shape = loaded.model, loaded.config
-    if not isinstance(model, Decoder) or loaded.packing is not None:
+    is_packed = loaded.packing is not None
+    if is_packed or not isinstance(model, Decoder) or not isinstance(shape, ModelConfig):
         return "this model is not served by the engine's own decoder in floats"
     if find_spec("triton") is None:
         return "Triton is not installed (pip install 'lectern[gpu]')"
+    if model.device.type == "cpu" and not _is_interpreting():
+        return "the model is on a CPU"
     if config.block_size < 16 or config.block_size & (config.block_size - 1):
         return f"block_size must be a power of two from 16 up, not {config.block_size}"
     group = shape.num_heads // shape.num_kv_heads
@@ -103,6 +112,13 @@ def _triton_problem(loaded: LoadedModel, config: ResolvedConfig) -> str | None:
     if model.device.type == "cuda" and torch.cuda.get_device_capability() < MIN_CAPABILITY:
         return "the GPU is older than Ampere (compute capability 8.0)"
     return None
+
+
+def _is_interpreting() -> bool:
+    """Whether Triton's kernels run on a CPU, for tests."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
 
 
 def _native_engine(cache: KVCache, packing: Packing | None) -> NativeEngine | None:

@@ -59,8 +59,14 @@ def build_triton_runner(
             f"GPU's memory: {error}"
         ) from error
     num_blocks = _num_blocks(config, max_model_len, bytes_per_token, step_bytes, device)
-    cache.resize(num_blocks)
-    runner.prepare()
+    try:
+        cache.resize(num_blocks)
+        runner.prepare()
+    except torch.OutOfMemoryError as error:
+        raise ModelLoadError(
+            f"A KV cache of {num_blocks * config.block_size} tokens and the captured graphs do not "
+            f"fit the GPU's memory: lower gpu_memory_utilization or kv_cache_tokens. {error}"
+        ) from error
     return runner, num_blocks
 
 

@@ -56,7 +56,11 @@ class KVCache:
         """Copies whole blocks (source, destination) in all layers."""
         if not copies:
             return
-        sources, destinations = torch.tensor(copies, device=self._keys.device).T
+        pairs = torch.tensor(copies)
+        if self.device.type == "cuda":
+            # From pinned memory, so that the host need not wait for the step in flight.
+            pairs = pairs.pin_memory().to(self.device, non_blocking=True)
+        sources, destinations = pairs.T
         for values in (self._keys, self._values):
             if values.dtype.itemsize == 1:
                 values = values.view(torch.uint8)  # torch cannot index 8-bit floats everywhere

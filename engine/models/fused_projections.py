@@ -82,7 +82,9 @@ class _Fp8Normed:
         return residual, self.projection.multiply(*x)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        return self.projection.multiply(*add_rms_norm_quantize(x, residual, self.weight, self.eps))
+        return self.projection.multiply(
+            *add_rms_norm_quantize(x, residual, self.weight, self.eps, pdl=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class _Fp8Gated:
     projection: Fp8Linear
 
     def __call__(self, gate_up: Tensor) -> Tensor:
-        return self.projection.multiply(*gated_quantize(gate_up))
+        return self.projection.multiply(*gated_quantize(gate_up, pdl=True))
 
 
 def fuse_norm(weight: Tensor, eps: float, projection: Projection) -> NormedProjection:

@@ -140,6 +140,14 @@ def test_a_deadline_ends_running_and_waiting_requests() -> None:
     assert len(got["waiting"].token_ids) == 0
 
 
+def test_a_deadline_is_not_that_of_the_next_request_of_the_name() -> None:
+    core, _ = make_core()
+    core.add(make_request("r", max_tokens=1, deadline_s=0.0055))
+    assert run_to_end(core)["r"].finish_type == "max_tokens"
+    core.add(make_request("r", max_tokens=12, deadline_s=1.0))
+    assert run_to_end(core)["r"].finish_type == "max_tokens"
+
+
 def test_abort_frees_blocks_at_once_and_only_once() -> None:
     core, _ = make_core()
     core.add(make_request("a", max_tokens=None))

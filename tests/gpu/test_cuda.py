@@ -1,5 +1,5 @@
-"""The engine on a CUDA device: the same answers as `transformers` on the CPU, and seeds that mean
-the same on both."""
+"""The engine on a CUDA device by torch's own operations, as where Triton is missing or cannot serve:
+the same answers as `transformers` on the CPU, and seeds that mean the same on both."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def answers(
             model=folder,
             dtype="float32",
             device=device,
+            execution="torch",
             block_size=8,
             kv_cache_tokens=200,
             max_num_seqs=8,

@@ -16,8 +16,11 @@ from engine.execution.runner import ModelRunner
 from engine.execution.triton_runner import TritonModelRunner
 from engine.types import GenerationRequest
 from tests.support.engines import run_to_end
+from tests.support.triton_interpreter import accept_scalar_arrays
 
 DEVICE: DeviceType = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    accept_scalar_arrays()
 SETTINGS: dict[str, Any] = {
     "execution": "triton",
     "device": DEVICE,

@@ -38,7 +38,7 @@ def prefill_config(
     if dtype == torch.float32:
         return PrefillConfig(16, 16 if head_dim > 128 else 32, 4, 1, False)
     capability = _capability(device)
-    if capability < (9, 0):
+    if capability < (9, 0) or capability[0] == 12:  # 99 KiB of shared memory, as compute 8.6
         return PrefillConfig(64, 32, 4, 2, False) if head_dim > 128 else _AMPERE
     descriptors = block_size >= 64 and head_dim in (64, 128, 256)
     overlapped = _OVERLAP_ON_HOPPER and descriptors and capability[0] == 9

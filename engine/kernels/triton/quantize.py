@@ -3,7 +3,7 @@
 With m the largest magnitude of a row (at least 1e-30), its scale is m / 448 and its codes are
 x * (448 / m), rounded to the nearest: so the largest becomes 448, the largest finite code. A row's
 codes depend on no other row. The fused forms first round to the dtype of their input what the
-unfused kernels would have written."""
+unfused kernels would have written; their `pdl`: see `dependent_launch`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.triton.activation import ACTIVATIONS, gate_product
+from engine.kernels.triton.dependent_launch import launch_options, wait_for_launcher
 from engine.kernels.triton.norm import normalize, row_tile, tile_of
 
 FP8 = torch.float8_e4m3fn
@@ -28,17 +29,28 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return codes, scales
 
 
-def rms_norm_quantize(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`quantize_rows` of `rms_norm(x, weight, eps)`."""
-    return _norm_quantize(x, None, weight, eps)
-
-
 def add_rms_norm_quantize(
-    x: Tensor, residual: Tensor, weight: Tensor, eps: float
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, *, pdl: bool = False
 ) -> tuple[Tensor, Tensor]:
     """`quantize_rows` of `add_rms_norm(x, residual, weight, eps)`, which also adds `x` to
     `residual` in place."""
-    return _norm_quantize(x, residual, weight, eps)
+    rows, hidden = x.shape
+    codes, scales = _empty(rows, hidden, x.device)
+    if rows:
+        programs, tile = tile_of(rows, hidden)
+        _add_rms_norm_quantize[(programs,)](
+            x,
+            residual,
+            weight,
+            codes,
+            scales,
+            rows,
+            eps,
+            HIDDEN=hidden,
+            **tile,
+            **launch_options(pdl, x.device),
+        )
+    return codes, scales
 
 
 def embed_rms_norm_quantize(
@@ -57,7 +69,9 @@ def embed_rms_norm_quantize(
     return residual, codes, scales
 
 
-def gated_quantize(gate_up: Tensor, activation: str = "silu") -> tuple[Tensor, Tensor]:
+def gated_quantize(
+    gate_up: Tensor, activation: str = "silu", *, pdl: bool = False
+) -> tuple[Tensor, Tensor]:
     """`quantize_rows` of `gated(gate_up, activation)`; `gate_up` [T, 2 * inner]."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
@@ -66,20 +80,14 @@ def gated_quantize(gate_up: Tensor, activation: str = "silu") -> tuple[Tensor, T
     if rows:
         programs, tile = tile_of(rows, inner)
         _gated_quantize[(programs,)](
-            gate_up, codes, scales, rows, HIDDEN=inner, ACTIVATION=activation, **tile
-        )
-    return codes, scales
-
-
-def _norm_quantize(
-    x: Tensor, residual: Tensor | None, weight: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    rows, hidden = x.shape
-    codes, scales = _empty(rows, hidden, x.device)
-    if rows:
-        programs, tile = tile_of(rows, hidden)
-        _rms_norm_quantize[(programs,)](
-            x, residual, weight, codes, scales, rows, eps, HIDDEN=hidden, **tile
+            gate_up,
+            codes,
+            scales,
+            rows,
+            HIDDEN=inner,
+            ACTIVATION=activation,
+            **tile,
+            **launch_options(pdl, gate_up.device),
         )
     return codes, scales
 
@@ -111,7 +119,7 @@ def _quantize_rows(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _rms_norm_quantize(
+def _add_rms_norm_quantize(
     x,
     residual,
     weight,
@@ -122,18 +130,19 @@ def _rms_norm_quantize(
     HIDDEN: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        wait_for_launcher()
     rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
     at = rows * HIDDEN + columns
     dtype: tl.constexpr = x.dtype.element_ty
-    values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    added = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    old = tl.load(residual + at, mask=mask, other=0.0).to(tl.float32)
     factors = tl.load(weight + columns, mask=columns < HIDDEN, other=0.0)
-    if residual is not None:
-        values += tl.load(residual + at, mask=mask, other=0.0).to(tl.float32)
-        total = values.to(dtype)
-        tl.store(residual + at, total, mask=mask)
-        values = total.to(tl.float32)
-    normed = normalize(values, factors, eps, dtype, HIDDEN)
+    total = (old + added).to(dtype)
+    tl.store(residual + at, total, mask=mask)
+    normed = normalize(total.to(tl.float32), factors, eps, dtype, HIDDEN)
     _store_codes(normed, codes, scales, num_rows, rows, columns, mask, HIDDEN)
 
 
@@ -170,7 +179,10 @@ def _gated_quantize(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        wait_for_launcher()
     rows, columns, mask = row_tile(num_rows, HIDDEN, BLOCK, ROWS)
     at = gate_up + rows * (2 * HIDDEN) + columns
     gate = tl.load(at, mask=mask, other=0.0).to(tl.float32)

@@ -13,7 +13,6 @@ from engine.kernels.triton.quantize import (
     embed_rms_norm_quantize,
     gated_quantize,
     quantize_rows,
-    rms_norm_quantize,
 )
 from engine.kernels.triton.rotary import rotate_and_store, store_kv
 from engine.models.feed_forward import ACTIVATIONS
@@ -205,7 +204,6 @@ def check_fused_quantize(rows: int, columns: int, dtype: torch.dtype, device: st
     """The fused forms give the bits of the kernels one after the other."""
     x, residual = (torch.randn(rows, columns, device=device).to(dtype) for _ in range(2))
     weight = (torch.rand(columns, device=device) + 0.5).to(dtype)
-    _same_codes(rms_norm_quantize(x, weight, 1e-6), quantize_rows(rms_norm(x, weight, 1e-6)))
     copy = residual.clone()
     got = add_rms_norm_quantize(x, residual, weight, 1e-6)
     _same_codes(got, quantize_rows(add_rms_norm(x, copy, weight, 1e-6)))
