@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,11 @@ logger = logging.getLogger(__name__)
 
 MIN_FREE = 256 << 20
 """Bytes of the GPU's memory that must be free for one more graph."""
+
+
+MAX_MISSES = 50
+"""After so many steps that a graph was missing for, it is captured between two steps: a server
+under steady load is never idle."""
 
 
 class GraphPool:
@@ -33,6 +39,7 @@ class GraphPool:
         self._graphs: dict[StepShape, torch.cuda.CUDAGraph] = {}
         self._pool: Any = None
         self._to_capture: list[StepShape] = []
+        self._misses: Counter[StepShape] = Counter()
 
     @property
     def captured(self) -> Collection[StepShape]:
@@ -51,12 +58,29 @@ class GraphPool:
     def capture_one(self) -> bool:
         """Captures one of the shapes that were put off; whether any are left. Where memory is
         short there are no more graphs: without them a step is slower, and not impossible."""
-        if self._to_capture and torch.cuda.mem_get_info()[0] < MIN_FREE:
+        if self._to_capture:
+            self._capture_put_off(self._to_capture[0])
+        return bool(self._to_capture)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is put off."""
+        return not self._to_capture
+
+    def miss(self, shape: StepShape) -> None:
+        """A step is about to be launched as another shape, or without a graph, for want of this
+        one. Captures it if that has happened often; the step's inputs are sent after that."""
+        self._misses[shape] += 1
+        if self._misses[shape] >= MAX_MISSES and shape in self._to_capture:
+            self._capture_put_off(shape)
+
+    def _capture_put_off(self, shape: StepShape) -> None:
+        if torch.cuda.mem_get_info()[0] < MIN_FREE:
             logger.warning("No memory is left for %d more graphs.", len(self._to_capture))
             self._to_capture.clear()
-        if self._to_capture:
-            self._capture(self._to_capture.pop(0))
-        return bool(self._to_capture)
+            return
+        self._to_capture.remove(shape)
+        self._capture(shape)
 
     def launch(self, shape: StepShape) -> None:
         """Computes a step of this shape on what the static buffers hold: as one graph, or, where

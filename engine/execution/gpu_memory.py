@@ -6,19 +6,20 @@ from dataclasses import dataclass
 
 from engine.errors import ModelLoadError
 
-GRAPH_RESERVE = 512 << 20
-"""Bytes kept for captured graphs (measured: some MiB each), the libraries' workspaces and what an
-allocator loses between its blocks."""
+RESERVE = 256 << 20
+"""Bytes kept for the libraries' workspaces and what an allocator loses between its blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Bytes. `used`: what is taken of the card when the plan is made, by this process and others.
-    `step`: what the largest step takes beyond that while it runs."""
+    `step`: what the largest step takes beyond that while it runs; `graphs`: what all captured
+    graphs will take."""
 
     total: int
     used: int
     step: int
+    graphs: int
     utilization: float
 
     @property
@@ -29,7 +30,7 @@ class MemoryPlan:
     @property
     def for_cache(self) -> int:
         """What is left for the KV cache; negative where even the rest does not fit."""
-        return self.budget - self.used - self.step - GRAPH_RESERVE
+        return self.budget - self.used - self.step - self.graphs - RESERVE
 
     def num_blocks(
         self,
@@ -64,7 +65,7 @@ class MemoryPlan:
         return (
             f"of the GPU's {_gib(self.total)}, gpu_memory_utilization {self.utilization:g} allows "
             f"{_gib(self.budget)}, {_gib(self.used)} are in use (weights, other programs), a step "
-            f"takes up to {_gib(self.step)} and graphs {_gib(GRAPH_RESERVE)}, which leaves "
+            f"takes up to {_gib(self.step)} and graphs {_gib(self.graphs + RESERVE)}, which leaves "
             f"{_gib(max(0, self.for_cache))}"
         )
 

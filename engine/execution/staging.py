@@ -28,7 +28,6 @@ class Staging:
 
     def __init__(self, size: int, device: torch.device, count: int = 4) -> None:
         is_cuda = device.type == "cuda"
-        self.size = size
         self._buffers = []
         for _ in range(count):
             host = torch.empty(size, dtype=torch.int32, pin_memory=is_cuda)
@@ -66,16 +65,14 @@ class Download:
 
     __slots__ = ("_host", "_is_here")
 
-    def __init__(self, values: Tensor, host: Tensor | None = None) -> None:
-        """Begins to copy `values` to `host`, or to new pinned memory."""
+    def __init__(self, values: Tensor) -> None:
+        """Begins to copy `values`."""
         self._is_here: torch.cuda.Event | None = None
         if values.device.type == "cpu":
             self._host = values.clone()
             return
-        if host is None:
-            host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        self._host = host
-        host.copy_(values, non_blocking=True)
+        self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        self._host.copy_(values, non_blocking=True)
         self._is_here = _event()
         self._is_here.record()
 

@@ -18,7 +18,7 @@ UNKNOWN_TOKEN = -1
 
 MAX_ROW_CHUNK = 16
 """Tokens of one sequence that are computed as rows on their own, each reading the context again.
-Longer chunks go through the prefill kernel, and the step without a captured graph."""
+Longer chunks go through the prefill kernel, which reads it once for a tile of rows."""
 
 
 class Chunk(NamedTuple):

@@ -59,6 +59,7 @@ class StepShapes:
         self._chunk_rows = [rows for rows in CHUNK_ROWS if rows <= max_chunk_rows]
         self._mixed_single = [rows for rows in MIXED_SINGLE_ROWS if rows < self.max_rows]
         self._mixed_single.append(self.max_rows)
+        self._all = frozenset((*self.at_start(), *self.later()))
 
     def at_start(self) -> list[StepShape]:
         """What the first requests need, the largest first: the others then use its memory."""
@@ -75,6 +76,10 @@ class StepShapes:
             for chunk_rows in self._chunk_rows
         ]
         return [shape for shape in shapes if shape not in first]
+
+    def best(self, exact: StepShape, num_chunks: int) -> StepShape:
+        """What `choose` would give if all shapes were captured."""
+        return self.choose(exact, num_chunks, self._all)
 
     def choose(
         self, exact: StepShape, num_chunks: int, captured: Collection[StepShape]

@@ -52,13 +52,15 @@ def build_triton_runner(
             vocab_size=shape.vocab_size,
             uses_graphs=config.cuda_graphs == "auto",
         )
-        step_bytes = runner.measure_step()
+        step_bytes, graph_bytes = runner.measure_step(), runner.measure_graphs()
     except torch.OutOfMemoryError as error:
         raise ModelLoadError(
             f"A step of max_num_batched_tokens {config.max_num_batched_tokens} does not fit the "
             f"GPU's memory: {error}"
         ) from error
-    num_blocks = _num_blocks(config, max_model_len, bytes_per_token, step_bytes, device)
+    num_blocks = _num_blocks(
+        config, max_model_len, bytes_per_token, step_bytes, graph_bytes, device
+    )
     try:
         cache.resize(num_blocks)
         runner.prepare()
@@ -75,6 +77,7 @@ def _num_blocks(
     max_model_len: int,
     bytes_per_token: int,
     step_bytes: int,
+    graph_bytes: int,
     device: torch.device,
 ) -> int:
     if device.type == "cpu":  # the GPU's kernels in the interpreter
@@ -82,15 +85,17 @@ def _num_blocks(
         return -(-wanted // config.block_size)
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    plan = MemoryPlan(total, total - free, step_bytes, config.gpu_memory_utilization)
+    plan = MemoryPlan(total, total - free, step_bytes, graph_bytes, config.gpu_memory_utilization)
     num_blocks = plan.num_blocks(
         bytes_per_token, config.block_size, max_model_len, config.kv_cache_tokens
     )
     logger.info(
-        "%d tokens of KV cache: %.1f GiB; weights and others %.1f GiB, a step %.1f GiB.",
+        "%d tokens of KV cache: %.1f GiB; weights and others %.1f GiB, a step %.1f GiB, graphs "
+        "%.1f GiB.",
         num_blocks * config.block_size,
         num_blocks * config.block_size * bytes_per_token / (1 << 30),
         plan.used / (1 << 30),
         plan.step / (1 << 30),
+        plan.graphs / (1 << 30),
     )
     return num_blocks

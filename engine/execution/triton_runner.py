@@ -43,6 +43,9 @@ MIN_ROWS = 64
 """The largest step without chunks has at least so many rows, so that short prompt chunks fit in
 beside decodes also where few sequences may run."""
 
+MAX_ENTRIES = 65_536
+"""New entries of block tables that are sent at once: a million tokens in blocks of 16."""
+
 _SAMPLES = 1
 """In the sampler's terms: draw, and the token is the sequence's next."""
 
@@ -105,15 +108,14 @@ class TritonModelRunner:
 
         self._tables = ints(num_slots + 1, max_blocks)
         self._last_tokens = ints(num_slots + 1)
-        # Three values a row, four for each tile and five for each sample. A captured shape has
-        # up to twice the rows that it was chosen for, and at most MAX_CHUNKS tiles beyond that.
+        # Three values a row, four for each tile and at most five for each sample. A captured shape
+        # has no more than max_rows single rows and max_tokens of chunks.
         num_values = 3 * (self._max_tokens + max_rows) + 4 * self._max_tokens
         num_values += 9 * self._shapes.max_samples + _NUM_ARRAYS * ALIGNMENT
         self._inputs = ints(num_values)
         self._input_staging = Staging(num_values, device)
-        num_values = 2 * aligned(num_slots * max_blocks)
-        self._entries = ints(num_values)
-        self._entry_staging = Staging(num_values, device)
+        self._entries = ints(2 * MAX_ENTRIES)
+        self._entry_staging = Staging(2 * MAX_ENTRIES, device)
         self._work = DecodeWork(
             max_rows,
             num_heads=num_heads,
@@ -147,6 +149,22 @@ class TritonModelRunner:
         self._run(shape)
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
+
+    @torch.inference_mode()
+    def measure_graphs(self) -> int:
+        """Bytes that the graphs of all shapes will take, judged by three of them; 0 where none
+        are captured. The cache need not have its memory yet."""
+        if not self._uses_graphs:
+            return 0
+        first, later = self._shapes.at_start(), self._shapes.later()
+        largest = max((*first, *later), key=lambda shape: shape.num_rows)
+        trial = GraphPool(self._run, self._clear)
+        free = [torch.cuda.mem_get_info()[0]]
+        for shape in (largest, *first[-2:]):
+            trial.capture([shape])
+            free.append(torch.cuda.mem_get_info()[0])
+        each = max(0, free[1] - free[3]) // 2
+        return free[0] - free[1] + each * (len(first) + len(later) - 1)
 
     def _compile(self) -> None:
         """Compiles the kernels of all kinds of steps side by side. Not for a model that looks its
@@ -190,6 +208,10 @@ class TritonModelRunner:
             len(tiles),
             len(items) if rows.chunks else rows.num_single,
         )
+        if self._uses_graphs and not self._graphs.is_complete:
+            best = self._shapes.best(exact, len(rows.chunks))
+            if best not in self._graphs.captured:
+                self._graphs.miss(best)
         shape = self._shapes.choose(exact, len(rows.chunks), self._graphs.captured)
         self._send(shape, rows, tiles)
         self._graphs.launch(shape)
@@ -219,10 +241,10 @@ class TritonModelRunner:
 
     def _upload_tables(self) -> None:
         places, blocks = self._slots.take_entries()
-        if not places:
-            return
-        arrays = [np.array(values, dtype=np.int32) for values in (places, blocks)]
-        set_table_entries(self._tables, *self._entry_staging.upload(arrays, self._entries))
+        for start in range(0, len(places), MAX_ENTRIES):
+            part = slice(start, start + MAX_ENTRIES)
+            arrays = [np.array(values[part], dtype=np.int32) for values in (places, blocks)]
+            set_table_entries(self._tables, *self._entry_staging.upload(arrays, self._entries))
 
     def _tiles(self, chunks: tuple[Chunk, ...]) -> NDArray[np.int32]:
         if not chunks:

@@ -1,5 +1,5 @@
-"""The engine on a CUDA device by torch's own operations, as where Triton is missing or cannot serve:
-the same answers as `transformers` on the CPU, and seeds that mean the same on both."""
+"""The engine on a CUDA device by torch's own operations, as where Triton is missing or cannot
+serve: the same answers as `transformers` on the CPU, and seeds that mean the same on both."""
 
 from __future__ import annotations
 

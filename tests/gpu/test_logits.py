@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from engine.execution.triton_runner import TritonModelRunner

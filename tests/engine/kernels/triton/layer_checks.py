@@ -210,8 +210,8 @@ def check_fused_quantize(rows: int, columns: int, dtype: torch.dtype, device: st
     assert torch.equal(residual, copy)
     ids = torch.randint(rows, (rows + 2,), device=device, dtype=torch.int32)
     looked_up, codes, scales = embed_rms_norm_quantize(ids, x, weight, 1e-6)
-    wanted, normed = embed_rms_norm(ids, x, weight, 1e-6)
-    assert torch.equal(looked_up, wanted)
+    wanted_rows, normed = embed_rms_norm(ids, x, weight, 1e-6)
+    assert torch.equal(looked_up, wanted_rows)
     _same_codes((codes, scales), quantize_rows(normed))
     gate_up = torch.randn(rows, 2 * columns, device=device).to(dtype)
     for activation in ACTIVATIONS:
