@@ -59,8 +59,9 @@ class EngineConfig:
     """Which runner computes the steps on a GPU. auto: the fused kernels where Triton is installed
     and they can serve the model's attention, else torch's own operations."""
     cuda_graphs: Literal["auto", "off"] = "auto"
-    """auto: decode steps are recorded once and replayed as CUDA graphs where the runner can. off:
-    every kernel is launched by itself: slower, for finding faults."""
+    """auto: steps are recorded once per shape and replayed as CUDA graphs where the runner can;
+    those with thousands of prompt tokens are launched as they are. off: every kernel is launched
+    by itself: slower, for finding faults."""
     block_size: int | None = None
     """Tokens of a KV cache block. None: 16 on a CPU, 64 on a GPU."""
     max_num_seqs: int | None = None
@@ -81,7 +82,9 @@ class EngineConfig:
     """With decodes running, a waiting prefill gets a chunk at least every so many steps."""
     enable_prefix_cache: bool = True
     speculation: Literal["auto", "off"] = "auto"
-    """auto: steps check guesses from the sequence's own text where that pays; changes no answer."""
+    """auto: on a CPU, steps check guesses from the sequence's own text where that pays; changes no
+    answer. With the fused kernels of a GPU there are no guesses: the next step is launched before
+    the tokens are known that it would guess from."""
     max_draft_tokens: int = 8
     """Guesses that one step checks for a sequence."""
     speculation_max_batch: int = 4

@@ -93,11 +93,9 @@ def measure(
         sampler.enter(slot, item.sequence)
     sampler.upload()
     slots = torch.arange(num_rows, dtype=torch.int32, device=logits.device)
-    ones, tokens = torch.ones_like(slots), torch.zeros_like(slots)
-    positions, last_tokens = torch.full_like(slots, 199), torch.zeros_like(out.tokens)
-    return graph_us(
-        lambda: sampler.launch(logits, slots, positions, ones, tokens, last_tokens, out)
-    )
+    positions, ones = torch.full_like(slots, 199), torch.ones_like(slots)
+    last_tokens = torch.zeros_like(out.tokens)
+    return graph_us(lambda: sampler.launch(logits, slots, positions, ones, last_tokens, out))
 
 
 def main() -> None:

@@ -78,10 +78,7 @@ class DeviceSampler:
                 f"{len(self._eos_token_ids)} tokens end the model's sequences; on a GPU at most "
                 f"{room} may."
             )
-        self._owners: list[RequestId | None] = [None] * num_slots
         self._entered: dict[int, SlotState] = {}
-        self._accepted: list[tuple[int, int]] = []
-        """Penalized slots and tokens to be counted."""
 
         def make(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -98,18 +95,13 @@ class DeviceSampler:
         self._list_values = make(max_rows, sizes.list_size, dtype=floating)
         self._list_ids = make(max_rows, sizes.list_size)
 
-    def enter(self, slot: int, sequence: EngineSequence, num_tokens: int | None = None) -> None:
+    def enter(self, slot: int, sequence: EngineSequence) -> None:
         """The request has `slot` from the next launch on; again after preemption. Penalties count
-        the first `num_tokens` of its tokens (None: all), and from then on what is drawn."""
-        known = sequence.num_tokens if num_tokens is None else num_tokens
-        self._owners[slot] = sequence.request_id
-        self._entered[slot] = slot_state(
-            sequence, known, self._eos_token_ids, self._layout.vocab_size
-        )
+        the tokens that it has now, and from then on what is drawn."""
+        self._entered[slot] = slot_state(sequence, self._eos_token_ids, self._layout.vocab_size)
 
     def leave(self, slot: int) -> None:
         """The request has ended or was preempted. Launched steps may still draw for the slot."""
-        self._owners[slot] = None
         self._entered.pop(slot, None)
 
     def upload(self) -> None:
@@ -117,14 +109,6 @@ class DeviceSampler:
         if self._entered:
             self._upload_slots(self._entered)
             self._entered = {}
-        if self._accepted:
-            slots, token_ids = self._send(np.array(self._accepted, dtype=np.int64).T).unbind()
-            ones = torch.ones_like(slots, dtype=torch.int16)
-            counts = self._counts
-            # A token that is new begins at 1; several of one call add up.
-            counts[slots, token_ids] = counts[slots, token_ids].clamp_(min=1)
-            counts.index_put_((slots, token_ids), ones, accumulate=True)
-            self._accepted = []
 
     def launch(
         self,
@@ -132,7 +116,6 @@ class DeviceSampler:
         row_slots: Tensor,
         row_positions: Tensor,
         row_samples: Tensor,
-        row_tokens: Tensor,
         last_tokens: Tensor,
         out: SampledRows,
     ) -> None:
@@ -140,10 +123,8 @@ class DeviceSampler:
         row contiguous). Can be captured. The other tensors are int32.
 
         `row_slots`, `row_positions` [R]: a row's slot, and the position of its token; the drawn
-        token comes behind. `row_samples` [R]: 0 draws nothing; 1 draws, and counts the token and
-        writes it into `last_tokens` [num_slots + 1]: a slot's only row that samples; 2 + d only
-        draws: the row behind d drafts of its slot, which are in the d - 1 rows before it and its
-        own. `row_tokens` [R]: the rows' own tokens, of which drafts are read."""
+        token comes behind. `row_samples` [R]: 0 draws nothing; 1, for one row of a slot, draws,
+        counts the token and writes it into `last_tokens` [num_slots + 1]."""
         sizes = self._layout
         num_rows, num_tiles = len(logits), sizes.num_tiles
         tile_block = triton.next_power_of_2(num_tiles)
@@ -160,7 +141,6 @@ class DeviceSampler:
             row_slots,
             row_positions,
             row_samples,
-            row_tokens,
             self._floats,
             self._ints,
             last_tokens,
@@ -254,41 +234,24 @@ class DeviceSampler:
     ) -> tuple[list[Sample], dict[RequestId, str]]:
         """What a launch drew for `items`, which sample, and the requests that cannot go on, with a
         sentence for people. `host_tokens` and `host_logprobs` are copies of `SampledRows` (the
-        latter needed where `wants_logprobs`); `rows`: the first of each item's rows that
-        sample, behind which those of its drafts are."""
+        latter needed where `wants_logprobs`); `rows`: the one row of each item that samples.
+        A sample is one token."""
         drawn: list[int] = host_tokens.tolist()
         samples: list[Sample] = []
         failures: dict[RequestId, str] = {}
-        for item, first in zip(items, rows, strict=True):
-            sequence, drafts = item.sequence, item.draft_token_ids
-            token_ids = [drawn[first]]
-            for index, draft in enumerate(drafts, 1):
-                if token_ids[-1] != draft:
-                    break
-                token_ids.append(drawn[first + index])
-            if min(token_ids) < 0:
-                failures[sequence.request_id] = NOT_FINITE
-                token_ids = [~token_id if token_id < 0 else token_id for token_id in token_ids]
-            params = sequence.request.params
+        for item, row in zip(items, rows, strict=True):
+            request, token_id = item.sequence.request, drawn[row]
+            if token_id < 0:
+                failures[request.request_id] = NOT_FINITE
+                token_id = ~token_id
             logprobs: tuple[TokenLogprobs, ...] = ()
-            if params.logprobs is not None:
+            if request.params.logprobs is not None:
                 if host_logprobs is None:
                     raise ValueError("log probabilities were asked for, and not copied")
-                most = min(params.logprobs, self._layout.vocab_size)
-                logprobs = tuple(
-                    _logprobs(host_logprobs[first + index], token_id, most)
-                    for index, token_id in enumerate(token_ids)
-                )
-            if drafts and params.has_penalties:
-                self._count(sequence.request_id, token_ids)
-            samples.append(Sample(tuple(token_ids), logprobs))
+                most = min(request.params.logprobs, self._layout.vocab_size)
+                logprobs = (_logprobs(host_logprobs[row], token_id, most),)
+            samples.append(Sample((token_id,), logprobs))
         return samples, failures
-
-    def _count(self, request_id: RequestId, token_ids: Iterable[int]) -> None:
-        if request_id in self._owners:
-            slot = self._owners.index(request_id)
-            if slot not in self._entered:  # else its tokens are counted when it is uploaded
-                self._accepted += [(slot, token_id) for token_id in token_ids]
 
     def _upload_slots(self, entered: dict[int, SlotState]) -> None:
         slots = np.fromiter(entered, dtype=np.int64, count=len(entered))
@@ -296,7 +259,6 @@ class DeviceSampler:
         packed = self._send(np.concatenate([slots[:, None], words], axis=1))
         self._params[packed[:, 0]] = packed[:, 1:]
         for slot, state in entered.items():
-            self._accepted = [one for one in self._accepted if one[0] != slot]
             if state.biases:
                 ids, biases = zip(*state.biases, strict=True)
                 self._bias_ids[slot, : len(ids)] = self._send(np.array(ids, dtype=np.int32))

@@ -34,9 +34,9 @@ class SlotState:
 
 
 def slot_state(
-    sequence: EngineSequence, num_tokens: int, eos_token_ids: frozenset[int], vocab_size: int
+    sequence: EngineSequence, eos_token_ids: frozenset[int], vocab_size: int
 ) -> SlotState:
-    """What `sequence` wants, the first `num_tokens` of whose tokens are known."""
+    """What `sequence` wants, all of whose tokens are known."""
     params = sequence.request.params
     num_prompt_tokens = len(sequence.request.prompt_token_ids)
     blocked = blocked_ids(params, eos_token_ids, vocab_size)
@@ -44,7 +44,7 @@ def slot_state(
     counts = None
     if params.has_penalties:
         flags |= layout.IS_PENALIZED.value | layout.IS_ADJUSTED.value
-        counts = token_counts(sequence.token_ids[:num_tokens], num_prompt_tokens)
+        counts = token_counts(sequence.token_ids, num_prompt_tokens)
     if params.logit_bias or blocked:
         flags |= layout.IS_ADJUSTED.value
     if params.logprobs is not None:

@@ -206,7 +206,7 @@ class TritonModelRunner:
             rows.num_single,
             rows.num_rows - rows.num_single,
             len(tiles),
-            len(items) if rows.chunks else rows.num_single,
+            max(1, len(items)) if rows.chunks else rows.num_single,
         )
         if self._uses_graphs and not self._graphs.is_complete:
             best = self._shapes.best(exact, len(rows.chunks))
@@ -307,28 +307,28 @@ class TritonModelRunner:
             self._work.plan(context_lens)
         if shape.num_chunk_rows == 0:
             layout = PagedLayout(inputs.cache_slots, self._tables, single, slots, context_lens)
-            logits = self._compute_logits(self._forward(inputs, layout))
+            hidden = self._forward(inputs, layout, None)
             samples = rest[:single]
         else:
             tiles = rest[5 * width : 5 * width + 4 * shape.num_tiles].view(-1, 4)
             layout = PagedLayout(
                 inputs.cache_slots, self._tables, single, slots[:single], context_lens, tiles
             )
-            hidden = self._forward(inputs, layout)
-            if shape.num_samples == 0:
-                return
             sampled = rest[: 5 * width].view(5, width)[:, : shape.num_samples]
             rows, slots, positions, token_ids, samples = sampled
-            logits = self._compute_logits(hidden.index_select(0, rows))
+            hidden = self._forward(inputs, layout, rows)
+        logits = self._compute_logits(hidden)
         self._sampler.launch(
             logits, slots, positions, samples, token_ids, self._last_tokens, self._sampled
         )
 
-    def _forward(self, rows: RowInputs, layout: PagedLayout) -> Tensor:
+    def _forward(self, rows: RowInputs, layout: PagedLayout, wanted: Tensor | None) -> Tensor:
+        """Hidden states of all `rows`, or of those that are `wanted`."""
         attention = PagedAttention(self._cache, layout, self._work)
         if self._fused is not None:
-            return self._fused.forward(rows, attention)
-        return self._model.forward(rows.input_ids.long(), rows.positions.long(), attention)
+            return self._fused.forward(rows, attention, wanted)
+        hidden = self._model.forward(rows.input_ids.long(), rows.positions.long(), attention)
+        return hidden if wanted is None else hidden.index_select(0, wanted)
 
     def _compute_logits(self, hidden: Tensor) -> Tensor:
         if self._fused is not None:

@@ -149,10 +149,6 @@ class BlockAllocator:
             return []
         return [(source.table.blocks[num_shared], sequence.table.blocks[num_shared])]
 
-    def covers(self, sequence: Sequence) -> bool:
-        """Whether the table has a place for each of the sequence's tokens, known or not."""
-        return sequence.length <= sequence.num_slots
-
     def room_ahead(self, sequence: Sequence) -> int:
         """Tokens behind the sequence's last one that `grow` has blocks for now."""
         num_blocks = len(sequence.table.blocks) + self.pool.num_available

@@ -76,14 +76,21 @@ class FusedDecoder:
             for layer, end in zip(decoder.layers, ends, strict=True)
         ]
 
-    def forward(self, rows: RowInputs, attention: PagedAttention) -> Tensor:
-        """Hidden states [R, hidden] of `rows` after the final norm."""
+    def forward(
+        self, rows: RowInputs, attention: PagedAttention, wanted: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states [R, hidden] of `rows` after the final norm, or, of them, those of the rows
+        `wanted` (int32 [N]): what only others would need behind the last attention is left out,
+        nearly a whole layer where chunks of prompts are computed."""
         if self._streams(rows.input_ids.shape[0]):
-            return self._forward_streaming(rows, attention)
+            hidden = self._forward_streaming(rows, attention)
+            return hidden if wanted is None else hidden.index_select(0, wanted)
         residual, x = self._first.embed(rows.input_ids, self._table)
         mixed = residual.new_empty((residual.shape[0], self._q_width))
         for index, layer in enumerate(self._layers):
             self._attend(index, x, mixed, rows, attention)
+            if wanted is not None and index == len(self._layers) - 1:
+                mixed, residual = mixed.index_select(0, wanted), residual.index_select(0, wanted)
             x = layer.gate_up.add(layer.output(mixed), residual)
             x = layer.end.add(layer.down(x), residual)
         return x

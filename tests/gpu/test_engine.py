@@ -140,7 +140,7 @@ def test_captures_between_the_steps_of_running_requests(folder: Path) -> None:
         core.idle()
         core.check()
     assert {name: got.token_ids for name, got in collected.items()} == expected
-    assert len(runner._graphs.captured) > num_first + 20 or DEVICE == "cpu"
+    assert len(runner._graphs.captured) > num_first + 10 or DEVICE == "cpu"
 
 
 def test_answers_in_a_tight_pool(folder: Path) -> None:

@@ -185,7 +185,10 @@ def compute(
     positions = range(first, PROMPT_LENGTH + NUM_TOKENS - 1)
     assert sorted(watch.logits) == list(positions)
     ours = torch.stack([watch.logits[position] for position in positions])
-    assert answer == ours[PROMPT_LENGTH - 1 - first :].argmax(-1).tolist()
+    answered = ours[PROMPT_LENGTH - 1 - first :]
+    chosen = answered.gather(1, torch.tensor(answer, device=answered.device)[:, None])[:, 0]
+    # Nearly: two may be equally likely after rounding.
+    assert bool((answered.amax(-1) - chosen < 0.1).all())
     token_ids = [*prompt, *answer[:-1]]
     exact = reference.logits(token_ids, "float32")[first:]
     return Outcome(ours, reference.logits(token_ids, dtype)[first:], exact, first)

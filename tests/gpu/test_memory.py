@@ -108,9 +108,11 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_numbers(folder: Path) -> 
     assert message.startswith(f"kv_cache_tokens is {wanted}, which takes ")
     found = re.search(NUMBERS, message)
     assert found is not None, message
-    # What is said to fit does; the rest of the card may have got a bit fuller meanwhile.
-    core = start(folder, kv_cache_tokens=int(found["tokens"]) // 2).core
-    assert core.stats().total_blocks == -(-(int(found["tokens"]) // 2) // 64)
+    assert 0 < int(found["tokens"]) < wanted
+    # A part of what is said to fit does; the rest is left to whoever else uses the card.
+    fitting = int(found["tokens"]) // 20
+    core = start(folder, kv_cache_tokens=fitting).core
+    assert core.stats().total_blocks == -(-fitting // 64)
 
 
 def test_one_sequence_that_does_not_fit_is_refused_with_the_numbers(folder: Path) -> None:

@@ -30,7 +30,6 @@ from tests.engine.kernels.triton.layer_checks import (  # noqa: E402
     check_quantize_rows,
     check_rms_norm,
     check_rotary,
-    check_store_kv,
 )
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -90,13 +89,6 @@ def test_rotary(
         check_rotary(*sizes, norm=F32)
     if has_fp8:
         check_rotary(*sizes, norm=dtype, cache_dtype=FP8)
-
-
-@pytest.mark.parametrize("tokens", ROWS)
-@pytest.mark.parametrize("cache_dtype", [BF16, F16, F32, pytest.param(FP8, marks=needs_fp8)])
-def test_store_kv(tokens: int, cache_dtype: torch.dtype) -> None:
-    for kv_heads, head_dim in ((8, 128), (3, 80), (1, 256)):
-        check_store_kv(tokens, kv_heads, head_dim, BF16, cache_dtype, "cuda")
 
 
 @needs_fp8

@@ -75,8 +75,8 @@ class StepTrial:
             _check_close(values, plain_values, tolerance)
 
     @torch.inference_mode()
-    def fused_forward(self) -> Tensor:
-        """Hidden states of all rows."""
+    def fused_forward(self, wanted: Tensor | None = None) -> Tensor:
+        """Hidden states of all rows, or of those `wanted`."""
         step, cache, device = self.step, self.cache, self.decoder.device
         slots, positions = torch.tensor(step.rows, dtype=torch.int32).T.contiguous().to(device)
         slots[~self.is_real] = len(self.tables) - 1
@@ -110,7 +110,7 @@ class StepTrial:
             rows.cache_slots, self.tables, num_single, slots[:num_single], lens, tiles
         )
         attention = PagedAttention(cache, layout, work)
-        return FusedDecoder(self.decoder, cache).forward(rows, attention)
+        return FusedDecoder(self.decoder, cache).forward(rows, attention, wanted)
 
     def _plain_forward(self) -> Tensor:
         """Hidden states of the rows that are no padding."""
@@ -149,6 +149,11 @@ class StepTrial:
 
     def _layers(self, cache: KVCache) -> list[Tensor]:
         return [values for index in range(cache.num_layers) for values in cache.layer(index)]
+
+    def written_slots(self) -> Tensor:
+        """Where the step writes keys and values."""
+        real = [row for row in self.step.rows if row[0] != PADDING]
+        return torch.stack([self._cache_slots(slot, first + 1)[-1] for slot, first in real])
 
     def _cache_slots(self, slot: int, length: int) -> Tensor:
         """Where the first `length` tokens of `slot` lie."""

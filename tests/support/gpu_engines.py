@@ -30,6 +30,9 @@ SETTINGS: dict[str, Any] = {
     "max_num_batched_tokens": 128,
     "min_chunk_tokens": 16,
     "kv_cache_tokens": 8192,
+    # What is scheduled must not depend on how fast it is computed.
+    "step_time_target_s": 60.0,
+    "prefill_step_time_target_s": 60.0,
 }
 
 

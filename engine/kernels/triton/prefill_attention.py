@@ -41,12 +41,11 @@ def prefill_config(
     if capability < (9, 0) or capability[0] == 12:  # 99 KiB of shared memory, as compute 8.6
         return PrefillConfig(64, 32, 4, 2, False) if head_dim > 128 else _AMPERE
     descriptors = block_size >= 64 and head_dim in (64, 128, 256)
-    overlapped = _OVERLAP_ON_HOPPER and descriptors and capability[0] == 9
+    overlapped = descriptors and capability[0] == 9
     return PrefillConfig(128, 64, 8, 2 if head_dim > 128 else 3, descriptors, overlapped)
 
 
 _AMPERE = PrefillConfig(128, 64, 8, 2, False)
-_OVERLAP_ON_HOPPER = True
 
 
 def prefill_tile_size(

@@ -91,30 +91,6 @@ def _tile(
     }
 
 
-def store_kv(k: Tensor, v: Tensor, cache_slots: Tensor, keys: Tensor, values: Tensor) -> None:
-    """Writes `k` and `v` [T, num_kv_heads, head_dim] to rows `cache_slots` int32 or int64 [T] of
-    `keys` and `values` [num_cache_slots, num_kv_heads, head_dim]; a negative slot is left out. The
-    heads of a token lie together; tokens may lie apart (views of a merged projection)."""
-    tokens, row = k.shape[0], k.shape[1] * k.shape[2]
-    if tokens == 0:
-        return
-    block = min(1024, triton.next_power_of_2(row))
-    blocks = triton.cdiv(row, block)
-    _store_kv[(tokens * blocks,)](
-        k,
-        v,
-        k.stride(0),
-        v.stride(0),
-        cache_slots,
-        keys,
-        values,
-        ROW=row,
-        BLOCK=block,
-        BLOCKS=blocks,
-        num_warps=max(1, block // 256),
-    )
-
-
 @triton.jit
 def to_cache(x, dtype: tl.constexpr):
     """`x` float32 as a cache of `dtype` keeps it: float8_e4m3fn saturates at its largest value."""
@@ -288,26 +264,3 @@ def _copy_values(
         x = tl.load(source + at, mask=mask, other=0.0).to(tl.float32)
         kept = to_cache(x, values.dtype.element_ty)
         tl.store(values + slot * ROW + flat + at, kept, mask=mask)
-
-
-@triton.jit
-def _store_kv(
-    k,
-    v,
-    k_stride,
-    v_stride,
-    cache_slots,
-    keys,
-    values,
-    ROW: tl.constexpr,
-    BLOCK: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    token = (tl.program_id(0) // BLOCKS).to(tl.int64)
-    columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
-    slot = tl.load(cache_slots + token).to(tl.int64)
-    mask = (columns < ROW) & (slot >= 0)
-    new_k = tl.load(k + token * k_stride + columns, mask=mask, other=0.0).to(tl.float32)
-    new_v = tl.load(v + token * v_stride + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(keys + slot * ROW + columns, to_cache(new_k, keys.dtype.element_ty), mask=mask)
-    tl.store(values + slot * ROW + columns, to_cache(new_v, values.dtype.element_ty), mask=mask)

@@ -81,8 +81,7 @@ def choice_kernel(
 ):
     """See the module."""
     row = tl.program_id(0)
-    samples = tl.load(row_samples + row)
-    if samples == 0:
+    if tl.load(row_samples + row) == 0:
         return
     slot = tl.load(row_slots + row)
     flags = word(slot_params, slot, FLAGS)
@@ -280,4 +279,4 @@ def choice_kernel(
                 high = threshold
                 begin = tl.full([], 0, tl.int32)
                 end = length
-    write_token(token, failed, row, slot, samples, flags, counts, last_tokens, out_tokens, VOCAB)
+    write_token(token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB)

@@ -43,14 +43,13 @@ def load_values(logits, stride, adjusted, row, flags, offsets, VOCAB: tl.constex
 
 @triton.jit
 def write_token(
-    token, failed, row, slot, samples, flags, counts, last_tokens, out_tokens, VOCAB: tl.constexpr
+    token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB: tl.constexpr
 ):
-    """The token of a row, with its bits flipped where the row has `failed`; and, where the row is
-    to be committed (`samples` is 1), what the slot's next row needs."""
+    """The token of a row, with its bits flipped where the row has `failed`; and what the slot's
+    next row needs."""
     tl.store(out_tokens + row, tl.where(failed, ~token, token))
-    if samples == 1:
-        tl.store(last_tokens + slot, token)
-        if flags & IS_PENALIZED:
-            place = counts + slot.to(tl.int64) * VOCAB + token
-            count = tl.maximum(tl.load(place).to(tl.int32), 1) + 1
-            tl.store(place, tl.minimum(count, _MAX_COUNT).to(tl.int16))
+    tl.store(last_tokens + slot, token)
+    if flags & IS_PENALIZED:
+        place = counts + slot.to(tl.int64) * VOCAB + token
+        count = tl.maximum(tl.load(place).to(tl.int32), 1) + 1
+        tl.store(place, tl.minimum(count, _MAX_COUNT).to(tl.int16))

@@ -62,16 +62,11 @@ _BIAS_BLOCK = tl.constexpr(128)
 
 
 @triton.jit
-def _penalized(
-    values, slot_params, counts, slot, row, num_drafts, row_tokens, offsets, VOCAB: tl.constexpr
-):
+def _penalized(values, slot_params, counts, slot, offsets, VOCAB: tl.constexpr):
     """`values` (float32, [TILE]) after the repetition, frequency and presence penalties."""
     count = tl.load(counts + slot.to(tl.int64) * VOCAB + offsets, offsets < VOCAB, other=0).to(
         tl.int32
     )
-    for index in range(0, num_drafts):
-        draft = tl.load(row_tokens + row - index)
-        count = tl.where(offsets == draft, tl.maximum(count, 1) + 1, count)
     repetition = number(slot_params, slot, REPETITION).to(tl.float32)
     num_output = tl.maximum(count - 1, 0)
     subtrahends = (
@@ -93,10 +88,7 @@ def _adjust(
     biases,
     blocked_ids,
     slot,
-    row,
     position,
-    num_drafts,
-    row_tokens,
     flags,
     first,
     VOCAB: tl.constexpr,
@@ -109,9 +101,7 @@ def _adjust(
         offsets = start + tl.arange(0, CHUNK)
         values = tl.load(logits + offsets, offsets < VOCAB, other=0.0).to(tl.float32)
         if flags & IS_PENALIZED:
-            values = _penalized(
-                values, slot_params, counts, slot, row, num_drafts, row_tokens, offsets, VOCAB
-            )
+            values = _penalized(values, slot_params, counts, slot, offsets, VOCAB)
         tl.store(place + offsets, values, offsets < VOCAB)
     tl.debug_barrier()
     num_biases = word(slot_params, slot, NUM_BIASES).to(tl.int32)
@@ -175,7 +165,6 @@ def scan_kernel(
     row_slots,
     row_positions,
     row_samples,
-    row_tokens,
     floats,
     ints,
     last_tokens,
@@ -201,8 +190,7 @@ def scan_kernel(
     mask = offsets < VOCAB
     # Under way while the parameters are read; rows that sample nothing are few.
     values = tl.load(logits + offsets, mask, other=-float("inf")).to(tl.float32)
-    samples = tl.load(row_samples + row)
-    if samples == 0:
+    if tl.load(row_samples + row) == 0:
         return
     slot = tl.load(row_slots + row)
     flags = word(slot_params, slot, FLAGS)
@@ -229,10 +217,7 @@ def scan_kernel(
                 biases,
                 blocked_ids,
                 slot,
-                row,
                 tl.load(row_positions + row),
-                samples - 2,
-                row_tokens,
                 flags,
                 first,
                 VOCAB,
@@ -271,9 +256,7 @@ def scan_kernel(
     near = tl.where(near == near, near, float("inf"))
     token = tl.min(tl.where((near == most) & (offsets < VOCAB), offsets, VOCAB - 1), axis=0)
     if flags & IS_GREEDY:
-        write_token(
-            token, failed, row, slot, samples, flags, counts, last_tokens, out_tokens, VOCAB
-        )
+        write_token(token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB)
     else:
         largest = finite(most)
         temperature = number(slot_params, slot, TEMPERATURE).to(tl.float32)

@@ -17,20 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from engine.kernels.triton.activation import activate
 from engine.kernels.triton.dependent_launch import wait_for_launcher
-
-
-@triton.jit
-def _activate(gate, ACTIVATION: tl.constexpr):
-    if ACTIVATION == "silu":
-        return gate / (1.0 + tl.exp(-gate))
-    elif ACTIVATION == "gelu":
-        return 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476))
-    else:
-        tl.static_assert(ACTIVATION == "gelu_pytorch_tanh")
-        inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
-        # tanh by a sigmoid, which cannot overflow to inf / inf.
-        return gate * (1.0 - 1.0 / (1.0 + tl.exp(2.0 * inner)))
 
 
 @triton.jit
@@ -184,7 +172,7 @@ def row_kernel(
                 rms = tl.rsqrt(tl.sum(squares, axis=0) / (K * values) + eps)
             y = tl.sum(acc, axis=1) * rms
             if GATED:
-                y = _activate(y, ACTIVATION) * (tl.sum(up_acc, axis=1) * rms)
+                y = activate(y, ACTIVATION) * (tl.sum(up_acc, axis=1) * rms)
                 up_acc = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
             elif bias_ptr is not None:
                 y += bias.to(tl.float32)

@@ -15,8 +15,8 @@ from engine.types import RequestId
 
 UNWRITTEN = -77
 
-Rows = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Slots, positions, samples and tokens."""
+Rows = tuple[Tensor, Tensor, Tensor]
+"""Slots, positions and samples."""
 
 
 class SamplingTrial:
@@ -56,33 +56,26 @@ class SamplingTrial:
     def draw(
         self, logits: Tensor, items: Sequence[ScheduledSequence], num_padding: int = 0
     ) -> tuple[list[Sample], dict[RequestId, str]]:
-        """One launch, for new requests behind `enter`. `logits` have a row for each token of
-        `items` that samples, as for `Sampler.sample`, and `num_padding` rows more."""
+        """One launch, for new requests behind `enter`. `logits` have a row for each of
+        `items`, as for `Sampler.sample`, and `num_padding` rows more."""
         for item in items:
             if item.sequence.request_id not in self.slots:
                 self.enter(item)
         self.sampler.upload()
         self.launch(logits, self.rows(items, num_padding))
         tokens, logprobs = self.out.tokens.cpu().numpy(), self.out.logprobs.cpu().numpy()
-        return self.sampler.read(tokens, items, first_rows(items), logprobs)
+        return self.sampler.read(tokens, items, range(len(items)), logprobs)
 
     def rows(self, items: Sequence[ScheduledSequence], num_padding: int = 0) -> Rows:
         """Of a step with `num_padding` rows behind those of `items`."""
-        slots, positions, samples, tokens = [], [], [], []
-        for item in items:
-            sequence, drafts = item.sequence, item.draft_token_ids
-            for index in range(1 + len(drafts)):
-                slots.append(self.slots[sequence.request_id])
-                positions.append(sequence.num_tokens - 1 + index)
-                samples.append(2 + index if drafts else 1)
-                tokens.append(drafts[index - 1] if index else sequence.token_ids[-1])
-        slots += [self.num_slots] * num_padding
+        sequences = [item.sequence for item in items]
         blank = [0] * num_padding
         return (
-            self._ints(slots),
-            self._ints(positions + blank),
-            self._ints(samples + blank),
-            self._ints(tokens + blank),
+            self._ints(
+                [self.slots[one.request_id] for one in sequences] + [self.num_slots] * num_padding
+            ),
+            self._ints([one.num_tokens - 1 for one in sequences] + blank),
+            self._ints([1] * len(items) + blank),
         )
 
     def launch(self, logits: Tensor, rows: Rows) -> None:
@@ -92,11 +85,3 @@ class SamplingTrial:
 
     def _ints(self, values: Sequence[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int32, device=self.device)
-
-
-def first_rows(items: Sequence[ScheduledSequence]) -> list[int]:
-    rows, first = [], 0
-    for item in items:
-        rows.append(first)
-        first += 1 + len(item.draft_token_ids)
-    return rows

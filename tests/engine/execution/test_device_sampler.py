@@ -217,39 +217,6 @@ def test_counts_are_kept_from_step_to_step() -> None:
     assert any(len(set(answer)) < 5 for answer in answers)
 
 
-def test_drafts() -> None:
-    """Right and wrong ones, with penalties that see the drafts before, over two steps."""
-    trial = SamplingTrial(VOCAB, eos_token_ids=EOS, layout=LAYOUT)
-    kinds = [
-        SamplingParams(temperature=0.0, presence_penalty=1.0, min_tokens=3, logprobs=1),
-        SamplingParams(temperature=0.6, frequency_penalty=0.5, repetition_penalty=1.2),
-        SamplingParams(),
-    ]
-    logits = random_logits(7, seed=11) * 0.3
-    logits[:, :6] += 7.0
-    answers: list[list[int]] = [[], [], []]
-    for _ in range(2):
-        # What is right is found by drawing one at a time.
-        right: list[list[int]] = []
-        for index, one in enumerate(kinds):
-            answer = list(answers[index])
-            for row in range(3):
-                item = make_item(one, name=str(index), output=answer, seed=index)
-                answer += Sampler(EOS).sample(logits[row : row + 1], [item])[0].token_ids
-            right.append(answer[len(answers[index]) :])
-        drafts = [right[0][:2], [right[1][0], 150], []]
-        items = [
-            make_item(one, name=str(i), output=answers[i], drafts=drafts[i], seed=i)
-            for i, one in enumerate(kinds)
-        ]
-        rows = logits[[0, 1, 2, 0, 1, 2, 0]]
-        got = check(rows, items, trial)
-        assert [len(sample.token_ids) for sample in got] == [3, 2, 1]
-        for answer, sample in zip(answers, got, strict=True):
-            answer += sample.token_ids
-    assert trial.last_tokens[:2].tolist() == [UNWRITTEN] * 2  # the host knows their tokens
-
-
 def test_padding_rows_and_rows_that_do_not_sample_write_nothing() -> None:
     trial = SamplingTrial(VOCAB, layout=LAYOUT)
     items = [make_item(PARAMS["plain"], name="a"), make_item(PARAMS["top_p"], name="b")]

@@ -79,6 +79,22 @@ def test_decodes_with_a_chunk(name: str, streamed: Mock, tiny_model: Callable[[s
     assert not streamed.called
 
 
+@pytest.mark.parametrize("step", [MIXED, ONE], ids=["mixed", "one"])
+@pytest.mark.usefixtures("poisoned_outputs")
+def test_rows_that_are_wanted(step: Step, tiny_model: Callable[[str], Path]) -> None:
+    """Are what they are among all; every row's keys and values are written all the same."""
+    trial = StepTrial(load(tiny_model("llama")), step)
+    everything, slots = trial.fused_forward(), trial.written_slots()
+    written = [part[slots].clone() for part in trial.cache.layer(1)]
+    for part in trial.cache.layer(1):
+        part[slots] = float("nan")
+    rows = torch.tensor([len(step.rows) - 1, 0, 0], dtype=torch.int32)
+    got = trial.fused_forward(rows)
+    for part, wanted in zip(trial.cache.layer(1), written, strict=True):
+        assert torch.equal(part[slots], wanted)
+    torch.testing.assert_close(got, everything[rows.long()], rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "step", "num_layers"), [("qwen3", ONE, 2), ("qwen2", THREE, 1)], ids=["one", "three"]
 )

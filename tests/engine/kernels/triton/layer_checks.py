@@ -14,7 +14,7 @@ from engine.kernels.triton.quantize import (
     gated_quantize,
     quantize_rows,
 )
-from engine.kernels.triton.rotary import rotate_and_store, store_kv
+from engine.kernels.triton.rotary import rotate_and_store
 from engine.models.feed_forward import ACTIVATIONS
 from engine.models.fp8 import quantize_rows_plainly
 from engine.models.norm import rms_norm as plain_rms_norm
@@ -159,30 +159,6 @@ def check_rotary(
     close(qkv[:, :width].view_as(turned[0]), turned[0], atol=atol)
     assert torch.equal(qkv[:, width:], before[:, width:])
     _check_cache(keys, turned[1], slots, exact=False)
-    _check_cache(values, v, slots, exact=True)
-
-
-def check_store_kv(
-    tokens: int,
-    num_kv_heads: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    cache_dtype: torch.dtype,
-    device: str,
-) -> None:
-    """`k` and `v` are views of one merged projection."""
-    num_slots = 2 * tokens + 3
-    merged = torch.randn(tokens, 3 * num_kv_heads, head_dim, device=device).to(dtype) * 100
-    merged[-1, -1, -1] = 900
-    k, v = merged[:, num_kv_heads : 2 * num_kv_heads], merged[:, 2 * num_kv_heads :]
-    slots = torch.randperm(num_slots, device=device)[:tokens]
-    slots[tokens // 2] = -1
-    keys, values = (
-        poisoned(num_slots, num_kv_heads, head_dim, dtype=cache_dtype, device=device)
-        for _ in range(2)
-    )
-    store_kv(k, v, slots, keys, values)
-    _check_cache(keys, k, slots, exact=True)
     _check_cache(values, v, slots, exact=True)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.kernels.triton.float8_cast import exact_float8_cast
-from tests.engine.kernels.triton.layer_checks import FP8, check_rotary, check_store_kv
+from tests.engine.kernels.triton.layer_checks import FP8, check_rotary
 
 __all__ = ["exact_float8_cast"]
 pytestmark = pytest.mark.usefixtures("exact_float8_cast")
@@ -42,10 +42,3 @@ def test_head_dim_256_and_one_token() -> None:
 @pytest.mark.parametrize("dtype", [F32, F16])
 def test_a_cache_of_another_dtype(dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
     check_rotary(5, 6, 2, 64, 32, dtype, DEVICE, norm=dtype, cache_dtype=cache_dtype)
-
-
-@pytest.mark.parametrize("cache_dtype", [F32, F16, FP8])
-@pytest.mark.parametrize(("kv_heads", "head_dim"), [(1, 64), (3, 80), (20, 128)])
-def test_store_kv(kv_heads: int, head_dim: int, cache_dtype: torch.dtype) -> None:
-    check_store_kv(5, kv_heads, head_dim, F32, cache_dtype, DEVICE)
-    check_store_kv(1, kv_heads, head_dim, F16, F16, DEVICE)
