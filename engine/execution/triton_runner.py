@@ -49,7 +49,7 @@ MAX_ENTRIES = 65_536
 _SAMPLES = 1
 """In the sampler's terms: draw, and the token is the sequence's next."""
 
-_NUM_ARRAYS = 9
+_NUM_ARRAYS = 8
 """Sent for a step with chunks."""
 
 
@@ -108,10 +108,10 @@ class TritonModelRunner:
 
         self._tables = ints(num_slots + 1, max_blocks)
         self._last_tokens = ints(num_slots + 1)
-        # Three values a row, four for each tile and at most five for each sample. A captured shape
+        # Three values a row, four for each tile and at most four for each sample. A captured shape
         # has no more than max_rows single rows and max_tokens of chunks.
         num_values = 3 * (self._max_tokens + max_rows) + 4 * self._max_tokens
-        num_values += 9 * self._shapes.max_samples + _NUM_ARRAYS * ALIGNMENT
+        num_values += 8 * self._shapes.max_samples + _NUM_ARRAYS * ALIGNMENT
         self._inputs = ints(num_values)
         self._input_staging = Staging(num_values, device)
         self._entries = ints(2 * MAX_ENTRIES)
@@ -276,11 +276,11 @@ class TritonModelRunner:
             samples[0, sampled] = _SAMPLES
             self._input_staging.upload([values.ravel(), samples.ravel()], self._inputs)
             return
-        samples = np.zeros((5, aligned(shape.num_samples)), dtype=np.int32)
+        samples = np.zeros((4, aligned(shape.num_samples)), dtype=np.int32)
         samples[1] = self._padding_slot
         samples[0, :num_samples] = sampled
-        samples[1:4, :num_samples] = values[:, sampled]
-        samples[4, :num_samples] = _SAMPLES
+        samples[1:3, :num_samples] = values[:2, sampled]
+        samples[3, :num_samples] = _SAMPLES
         padded_tiles = np.zeros((shape.num_tiles, 4), dtype=np.int32)
         padded_tiles[: len(tiles)] = tiles
         padded_tiles[: len(tiles), 0] += shift
@@ -310,17 +310,15 @@ class TritonModelRunner:
             hidden = self._forward(inputs, layout, None)
             samples = rest[:single]
         else:
-            tiles = rest[5 * width : 5 * width + 4 * shape.num_tiles].view(-1, 4)
+            tiles = rest[4 * width : 4 * width + 4 * shape.num_tiles].view(-1, 4)
             layout = PagedLayout(
                 inputs.cache_slots, self._tables, single, slots[:single], context_lens, tiles
             )
-            sampled = rest[: 5 * width].view(5, width)[:, : shape.num_samples]
-            rows, slots, positions, token_ids, samples = sampled
+            sampled = rest[: 4 * width].view(4, width)[:, : shape.num_samples]
+            rows, slots, positions, samples = sampled
             hidden = self._forward(inputs, layout, rows)
         logits = self._compute_logits(hidden)
-        self._sampler.launch(
-            logits, slots, positions, samples, token_ids, self._last_tokens, self._sampled
-        )
+        self._sampler.launch(logits, slots, positions, samples, self._last_tokens, self._sampled)
 
     def _forward(self, rows: RowInputs, layout: PagedLayout, wanted: Tensor | None) -> Tensor:
         """Hidden states of all `rows`, or of those that are `wanted`."""

@@ -69,13 +69,14 @@ class Watch:
         self.logits: dict[int, Any] = {}
         forward = runner._forward
 
-        def watched(rows: Any, layout: Any) -> Any:
-            hidden = forward(rows, layout)
+        def watched(rows: Any, layout: Any, wanted: Any) -> Any:
+            hidden = forward(rows, layout, None)
             is_real = rows.context_lens > 0
             logits = runner._compute_logits(hidden[is_real]).float()
             positions = rows.positions[is_real].tolist()
             self.logits.update(zip(positions, logits.unbind(), strict=True))
-            return hidden
+            # What is sampled from is computed as ever: again, where only some rows are wanted.
+            return hidden if wanted is None else forward(rows, layout, wanted)
 
         monkeypatch.setattr(runner, "_forward", watched)
 

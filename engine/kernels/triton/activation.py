@@ -49,6 +49,7 @@ def activate(x, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     else:
+        tl.static_assert(ACTIVATION == "gelu_pytorch_tanh")
         # 0.5 (1 + tanh z) is the logistic function of 2 z; here 2 sqrt(2 / pi) is multiplied out.
         twice = 1.5957691216057308 * (x + 0.044715 * x * x * x)
         return x / (1.0 + tl.exp(-twice))

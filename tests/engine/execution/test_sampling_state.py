@@ -11,13 +11,14 @@ from tests.engine.execution.plain_sampling import make_item
 
 
 def test_counts_begin_behind_the_prompt() -> None:
-    """A continued answer is output. Tokens that are not known yet do not count."""
+    """A continued answer is output."""
     item = make_item(
         SamplingParams(presence_penalty=1.0), prompt=(7, 7, 2), continued=(7, 5), output=(5, 9)
     )
-    state = slot_state(item.sequence, 6, frozenset(), 100)
+    state = slot_state(item.sequence, frozenset(), 100)
     assert state.counts is not None
-    assert dict(zip(*(one.tolist() for one in state.counts), strict=True)) == {7: 2, 2: 1, 5: 3}
+    counts = zip(*(one.tolist() for one in state.counts), strict=True)
+    assert dict(counts) == {7: 2, 2: 1, 5: 3, 9: 2}
 
 
 def test_counts_stop_where_int16_ends() -> None:
@@ -27,7 +28,7 @@ def test_counts_stop_where_int16_ends() -> None:
 
 
 def test_no_counts_without_penalties() -> None:
-    assert slot_state(make_item(SamplingParams()).sequence, 3, frozenset(), 100).counts is None
+    assert slot_state(make_item(SamplingParams()).sequence, frozenset(), 100).counts is None
 
 
 def test_blocked_are_the_tokens_that_end_an_answer() -> None:
@@ -41,7 +42,7 @@ def test_blocked_are_the_tokens_that_end_an_answer() -> None:
 
 def test_words() -> None:
     params = SamplingParams(temperature=0.7, top_k=500, top_p=0.9, min_tokens=4, min_p=0.25)
-    words = slot_state(make_item(params, prompt=(1, 2)).sequence, 2, frozenset((3,)), 100).words
+    words = slot_state(make_item(params, prompt=(1, 2)).sequence, frozenset((3,)), 100).words
     numbers = words.view(np.float64)
     assert numbers[layout.TEMPERATURE.value] == float(np.float32(0.7))
     assert numbers[layout.LOG_MIN_P.value] == math.log(0.25)
