@@ -288,21 +288,22 @@ def _measure_engine(
     end_s = beginning_s + options.time_limit
     works = chosen_gpu_works(options.only, short=options.quick)
     with as_served():
-        for through in sorted(set(options.through), reverse=True):  # the core belongs here first
-            results += _results(bench, through, works, options, end_s)
+        # The core belongs to this thread, and so comes first. Both have prompts of their own: the
+        # prefix cache still has the others'.
+        for index, through in enumerate(sorted(set(options.through), reverse=True)):
+            seed = options.seed + 100_000 * index
+            results += _results(bench, through, works, options.repeat, seed, end_s)
     return content | {"memory_at_end_gib": gpu_memory()}, results, ceilings
 
 
 def _results(
-    bench: Bench, through: str, works: Sequence[GpuWork], options: argparse.Namespace, end_s: float
+    bench: Bench, through: str, works: Sequence[GpuWork], repeat: int, seed: int, end_s: float
 ) -> Iterator[Result]:
     """Of all works that can be measured: what was measured before a failure is worth having."""
     with bench.drive(through) as drive:
         for work in works:
             try:
-                result = bench.measure(
-                    drive, work, through, repeat=options.repeat, seed=options.seed, end_s=end_s
-                )
+                result = bench.measure(drive, work, through, repeat=repeat, seed=seed, end_s=end_s)
             except DriveError as error:
                 print(f"{work.name} through {through} failed: {error}", flush=True)
             except RuntimeError:  # the device's: it will do nothing more

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.triton.decode_attention import decode_attention
-from engine.kernels.triton.decode_work import DecodeWork
+from engine.kernels.triton.decode_work import DecodeConfig, DecodeWork
 from engine.kernels.triton.prefill_attention import (
     PrefillConfig,
     prefill_attention,
@@ -168,11 +168,9 @@ def decode_case(num_heads: int, name: str, lens: Sequence[int]) -> Iterator[dict
             head_dim=HEAD_DIM,
             block_size=BLOCK,
             device=DEVICE,
-            tile=variant.tile,
+            config=DecodeConfig(variant.tile, variant.num_warps, variant.num_stages),
             min_chunk=variant.min_chunk,
             num_items=variant.num_items,
-            num_warps=variant.num_warps,
-            num_stages=variant.num_stages,
         )
         work.plan(context_lens)
         rest = (out, caches.tables, slots, context_lens, work)

@@ -79,6 +79,8 @@ class DeviceSampler:
                 f"{room} may."
             )
         self._entered: dict[int, SlotState] = {}
+        self._asking: set[int] = set()
+        """Slots of requests that ask for log probabilities."""
 
         def make(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -99,10 +101,20 @@ class DeviceSampler:
         """The request has `slot` from the next launch on; again after preemption. Penalties count
         the tokens that it has now, and from then on what is drawn."""
         self._entered[slot] = slot_state(sequence, self._eos_token_ids, self._layout.vocab_size)
+        if sequence.request.params.logprobs is None:
+            self._asking.discard(slot)
+        else:
+            self._asking.add(slot)
 
     def leave(self, slot: int) -> None:
         """The request has ended or was preempted. Launched steps may still draw for the slot."""
         self._entered.pop(slot, None)
+        self._asking.discard(slot)
+
+    @property
+    def may_want_logprobs(self) -> bool:
+        """Whether a request that has a slot asks for log probabilities."""
+        return bool(self._asking)
 
     def upload(self) -> None:
         """Brings what has changed to the GPU, before the launch of a step."""

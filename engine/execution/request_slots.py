@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from engine.scheduling.sequence import Sequence
 from engine.types import RequestId
@@ -24,22 +24,28 @@ class RequestSlots:
         self._places: list[int] = []
         self._blocks: list[int] = []
 
-    def enter(self, sequence: Sequence, on_enter: Callable[[int, Sequence], None]) -> int:
-        """The slot of `sequence`, with new blocks of its table queued for upload. One that had
-        none gets one, and `on_enter` is told."""
-        slot = self._slots.get(sequence.request_id)
-        if slot is None:
-            slot = self._slots[sequence.request_id] = self._free.pop()
-            self._num_uploaded[slot] = 0
-            on_enter(slot, sequence)
-        blocks = sequence.table.blocks
-        first = self._num_uploaded[slot]
-        if len(blocks) != first:
-            start = slot * self._max_blocks
-            self._places += range(start + first, start + len(blocks))
-            self._blocks += blocks[first:]
-            self._num_uploaded[slot] = len(blocks)
-        return slot
+    def enter(
+        self, sequences: Iterable[Sequence], on_enter: Callable[[int, Sequence], None]
+    ) -> list[int]:
+        """The slots of `sequences`, with new blocks of their tables queued for upload. One that
+        had none gets one, and `on_enter` is told."""
+        taken, num_uploaded = self._slots, self._num_uploaded
+        slots = []
+        for sequence in sequences:
+            slot = taken.get(sequence.request_id)
+            if slot is None:
+                slot = taken[sequence.request_id] = self._free.pop()
+                num_uploaded[slot] = 0
+                on_enter(slot, sequence)
+            slots.append(slot)
+            blocks = sequence.table.blocks
+            first = num_uploaded[slot]
+            if len(blocks) != first:
+                start = slot * self._max_blocks
+                self._places += range(start + first, start + len(blocks))
+                self._blocks += blocks[first:]
+                num_uploaded[slot] = len(blocks)
+        return slots
 
     def leave(self, request_id: RequestId) -> int | None:
         """Takes the slot back, and says which it was; None if there was none."""

@@ -59,10 +59,8 @@ def lay_out(
     row_slots = list(slots[:num_plain])
     positions = [item.start for item in scheduled[:num_plain]]
     token_ids = [
-        tokens[start] if start < len(tokens) else UNKNOWN_TOKEN
-        for start, tokens in zip(
-            positions, [item.sequence.token_ids for item in scheduled[:num_plain]], strict=True
-        )
+        UNKNOWN_TOKEN if item.is_pending else item.sequence.token_ids[item.start]
+        for item in scheduled[:num_plain]
     ]
     last_rows = list(range(num_plain))
     later: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -59,6 +60,7 @@ class StepShapes:
         self._chunk_rows = [rows for rows in CHUNK_ROWS if rows <= max_chunk_rows]
         self._mixed_single = [rows for rows in MIXED_SINGLE_ROWS if rows < self.max_rows]
         self._mixed_single.append(self.max_rows)
+        self._single_shapes = [self._padded(rows, 0) for rows in self._single]
         self._all = frozenset((*self.at_start(), *self.later()))
 
     def at_start(self) -> list[StepShape]:
@@ -89,11 +91,9 @@ class StepShapes:
         if num_chunks > MAX_CHUNKS:
             return exact
         if exact.num_chunk_rows == 0:
-            for single in self._single:
-                shape = self._padded(single, 0)
-                if single >= exact.num_single and shape in captured:
-                    return shape
-            return exact
+            first = bisect_left(self._single, exact.num_single)
+            fits = (shape for shape in self._single_shapes[first:] if shape in captured)
+            return next(fits, exact)
         fitting = [
             shape
             for single in self._mixed_single

@@ -196,7 +196,8 @@ class TritonModelRunner:
         for sequence in plan.preempted:
             self.forget(sequence.request_id)
         self._cache.copy_blocks(plan.copies)
-        slots = [self._slots.enter(item.sequence, self._sampler.enter) for item in plan.scheduled]
+        sequences = [item.sequence for item in plan.scheduled]
+        slots = self._slots.enter(sequences, self._sampler.enter)
         self._upload_tables()
         self._sampler.upload()
         rows = lay_out(plan.scheduled, slots, self._shapes.max_rows)
@@ -220,12 +221,13 @@ class TritonModelRunner:
         if not items:
             return DoneStep(StepResult([]))
         count = max(sampled_rows) + 1
+        asks = self._sampler.may_want_logprobs and wants_logprobs(items)
         return _RunningStep(
             self._sampler,
             items,
             sampled_rows,
             Download(self._sampled.tokens[:count]),
-            Download(self._sampled.logprobs[:count]) if wants_logprobs(items) else None,
+            Download(self._sampled.logprobs[:count]) if asks else None,
         )
 
     def forget(self, request_id: RequestId) -> None:

@@ -45,6 +45,8 @@ STEPS = {
 }
 TOLERANCES = {"float32": 1e-4, "float16": 0.01, "bfloat16": 0.05}
 """Relative to the largest number: two layers' roundings."""
+FP8_TOLERANCE = 0.15
+"""A bfloat16's last bit may move an input to the next code, an eighth away."""
 has_fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability() >= MIN_CAPABILITY
 
 
@@ -83,4 +85,6 @@ def test_the_fused_forward_pass(
     assert can_fuse(decoder)
     assert isinstance(decoder.layers[0].down, Fp8Linear) == (quantization == "fp8")
     torch.manual_seed(len(step))
-    StepTrial(decoder, STEPS[step], block_size=BLOCK_SIZE).check(TOLERANCES[dtype])
+    StepTrial(decoder, STEPS[step], block_size=BLOCK_SIZE).check(
+        FP8_TOLERANCE if quantization == "fp8" else TOLERANCES[dtype]
+    )

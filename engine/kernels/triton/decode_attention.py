@@ -44,7 +44,8 @@ def decode_attention(
     assert q.stride(2) == keys.stride(2) == 1
     assert keys.stride() == values.stride()
     assert row_slots.shape[0] == context_lens.shape[0] == num_rows
-    block_d = triton.next_power_of_2(head_dim)
+    config = work.config(num_rows)
+    block_d = max(16, triton.next_power_of_2(head_dim))
     # 32 to 64 partial values per thread while chunks are weighed.
     merged = max(1, (8192 if work.padded_group * block_d > 512 else 4096) // work.padded_group)
     _decode_kernel[(work.num_kv_heads, work.num_items(num_rows))](
@@ -74,12 +75,12 @@ def decode_attention(
         HEAD_DIM=head_dim,
         BLOCK_D=block_d,
         BLOCK_SIZE=work.block_size,
-        TILE=work.tile,
+        TILE=config.tile,
         MERGED=max(1, merged // block_d),
         WINDOWED=window is not None,
         CAPPED=soft_cap is not None,
-        num_warps=work.num_warps,
-        num_stages=work.num_stages,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
     )
 
 
@@ -132,6 +133,7 @@ def _decode_kernel(
     row = tl.load(items + item * 4)
     chunk = tl.load(items + item * 4 + 1)
     chunk_tokens = tl.load(items + item * 4 + 2)
+    first_part = tl.load(items + item * 4 + 3)
     if row < 0:
         return
     context_len = tl.load(context_lens + row)
@@ -206,7 +208,7 @@ def _decode_kernel(
         tl.store(out + heads[:, None] * HEAD_DIM + dims[None, :], result, mask=out_mask)
         return
 
-    part = item * NUM_KV_HEADS + head
+    part = (first_part + chunk) * NUM_KV_HEADS + head
     part_mask = (heads < PADDED_GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
     tl.store(
         partials + (part * PADDED_GROUP + heads)[:, None] * HEAD_DIM + dims[None, :],
@@ -228,7 +230,7 @@ def _decode_kernel(
         for first in range(first_chunk, num_chunks, MERGED):
             others = first + tl.arange(0, MERGED)
             there = others < num_chunks
-            parts = ((item - chunk + others) * NUM_KV_HEADS + head) * PADDED_GROUP
+            parts = ((first_part + others) * NUM_KV_HEADS + head) * PADDED_GROUP
             parts = parts[:, None] + members[None, :]
             # .cg: other multiprocessors wrote these, the L1 cache may not be asked.
             sums = tl.load(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -11,8 +13,37 @@ FEW_CHUNK = 128
 MANY_CHUNK = 512
 """Tokens: see `DecodeWork._least_chunk`."""
 
+FEW_ROWS = 4
+"""Up to so many rows a step is bound by how long a program takes."""
+
 _PROGRAMS_PER_SM = 2
 _FALLBACK_SMS = 16  # without a CUDA device, where only tests run
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """How the kernel is built: tokens that a program takes at a time, its warps, and the stages of
+    its software pipeline."""
+
+    tile: int
+    num_warps: int
+    num_stages: int
+
+
+def decode_config(num_rows: int, head_dim: int, cache_dtype: torch.dtype) -> DecodeConfig:
+    """By the number of rows. A few are bound by how long a program takes: 16 KiB of keys at a time
+    (64 tokens of 128 bf16 values). More are bound by the memory, which more and smaller programs
+    keep busier: measured on an H200 (16 heads, 8 of keys, of 128) with tiles of 32 instead of 64
+    tokens: 1 row of 256 tokens 7.6 us instead of 6.0, 32 rows of 512 tokens 22 instead of 27, 64 of
+    1,024 65 instead of 73. In float32, whose exact products keep their operands in registers, 16
+    tokens."""
+    if cache_dtype == torch.float32:
+        return DecodeConfig(16, 4, 3)
+    row_bytes = triton.next_power_of_2(head_dim) * max(cache_dtype.itemsize, 2)
+    tile = max(16, min(64, 16384 // row_bytes))
+    if num_rows <= FEW_ROWS:
+        return DecodeConfig(tile, 4, 3)
+    return DecodeConfig(max(16, tile // 2), 2, 4)
 
 
 class DecodeWork:
@@ -22,7 +53,9 @@ class DecodeWork:
     CUDA graph can replay it; `plan` writes on the GPU which row and which chunk of its context
     each item stands for. A chunk is a whole number of key tiles, the same for all rows: the
     smallest that is at least `min_chunk` tokens and lets all chunks fit the items. One long
-    context is so spread over all multiprocessors, and many short ones stay whole.
+    context is so spread over all multiprocessors, and many short ones stay whole. Whole chunks
+    come first, then what is left of each row, the longest first, so that no long one begins when
+    the others end.
 
     One step at a time: all kernels that use an instance must be on one stream, or ordered.
     Owned by the engine thread."""
@@ -37,16 +70,13 @@ class DecodeWork:
         block_size: int,
         device: torch.device,
         cache_dtype: torch.dtype = torch.bfloat16,
-        tile: int | None = None,
+        config: DecodeConfig | None = None,
         min_chunk: int | None = None,
         num_items: int | None = None,
-        num_warps: int = 4,
-        num_stages: int = 3,
     ) -> None:
-        """`block_size`: tokens per cache block, a power of two from 16 up. `tile`: tokens that a
-        program takes at a time; None chooses by `decode_tile`. `num_items`: items beyond one per
-        row; None chooses two programs per multiprocessor. `min_chunk`: tokens below which a
-        context is not split; None chooses by the number of rows."""
+        """`block_size`: tokens per cache block, a power of two from 16 up. `num_items`: items
+        beyond one per row; None chooses two programs per multiprocessor. `config` and `min_chunk`
+        (tokens below which a context is not split): None chooses by the number of rows."""
         if block_size < 16 or block_size & (block_size - 1):
             raise ValueError(f"block_size must be a power of two from 16 up, not {block_size}")
         if num_heads % num_kv_heads:
@@ -56,9 +86,8 @@ class DecodeWork:
         self.group = num_heads // num_kv_heads
         self.head_dim = head_dim
         self.block_size = block_size
-        self.tile = tile or decode_tile(head_dim, cache_dtype)
-        self.num_warps = num_warps
-        self.num_stages = num_stages
+        self._config = config
+        self._cache_dtype = cache_dtype
         self.padded_group = triton.next_power_of_2(self.group)
         self._min_chunk = min_chunk
         self._num_programs = _num_sms(device)
@@ -68,13 +97,18 @@ class DecodeWork:
         self._rows_block = triton.next_power_of_2(max_rows)
         items = self.num_items(max_rows)
         heads = (num_kv_heads, self.padded_group)
-        # row (-1: idle), chunk of the row, tokens per chunk, unused: one aligned 16-byte record.
+        # row (-1: idle), chunk of the row, tokens per chunk, place of the row's first chunk among
+        # the partial results: one aligned 16-byte record.
         self.items = torch.full((items, 4), -1, dtype=torch.int32, device=device)
         self.partials = torch.empty((items, *heads, head_dim), dtype=torch.float32, device=device)
         self.log_sums = torch.empty((items, *heads), dtype=torch.float32, device=device)
         # How many chunks of a (row, key head) are done. The program that finds itself the last
         # one sets its counter back to 0, so no step has to clear them.
         self.counters = torch.zeros((max_rows, num_kv_heads), dtype=torch.int32, device=device)
+
+    def config(self, num_rows: int) -> DecodeConfig:
+        """How the kernel is built for a step of `num_rows` rows."""
+        return self._config or decode_config(num_rows, self.head_dim, self._cache_dtype)
 
     def num_items(self, num_rows: int) -> int:
         """Items of the grid for a step of `num_rows` rows: at least one each."""
@@ -95,25 +129,18 @@ class DecodeWork:
         num_rows = context_lens.shape[0]
         if num_rows > self.max_rows:
             raise ValueError(f"{num_rows} rows, but room for {self.max_rows}")
+        tile = self.config(num_rows).tile
         _plan_kernel[(1,)](
             context_lens,
             self.items,
             num_rows,
             self.num_items(num_rows),
-            triton.cdiv(self._least_chunk(num_rows), self.tile),
-            TILE=self.tile,
+            triton.cdiv(self._least_chunk(num_rows), tile),
+            TILE=tile,
             ROWS=self._rows_block,
-            num_warps=1 if self._rows_block <= 256 else 4,
+            OTHERS=min(self._rows_block, 16),
+            num_warps=min(16, max(4, self._rows_block // 64)),
         )
-
-
-def decode_tile(head_dim: int, cache_dtype: torch.dtype) -> int:
-    """Tokens per tile: 16 KiB of keys (64 tokens of 128 bf16 values), at least 16 tokens; 16 in
-    float32, whose exact products keep their operands in registers."""
-    if cache_dtype == torch.float32:
-        return 16
-    row_bytes = triton.next_power_of_2(head_dim) * max(cache_dtype.itemsize, 2)
-    return max(16, min(64, 16384 // row_bytes))
 
 
 def _num_sms(device: torch.device) -> int:
@@ -134,6 +161,7 @@ def _plan_kernel(
     min_tiles,
     TILE: tl.constexpr,
     ROWS: tl.constexpr,
+    OTHERS: tl.constexpr,
 ):
     rows = tl.arange(0, ROWS)
     valid = rows < num_rows
@@ -148,13 +176,32 @@ def _plan_kernel(
         fits = tl.sum((tiles + middle - 1) // middle) <= num_items
         low = tl.where(fits, low, middle + 1)
         high = tl.where(fits, middle, high)
-    chunks = (tiles + low - 1) // low
-    starts = tl.cumsum(chunks) - chunks
-    for chunk in range(0, tl.max(chunks)):
-        item = items + (starts + chunk) * 4
-        present = chunk < chunks
-        tl.store(item, rows, mask=present)
-        tl.store(item + 1, tl.zeros_like(rows) + chunk, mask=present)
-        tl.store(item + 2, tl.zeros_like(rows) + low * TILE, mask=present)
+    whole = tiles // low
+    rest = tiles % low
+    chunks = whole + (rest > 0).to(tl.int32)
+    parts = tl.cumsum(chunks) - chunks
+    starts = tl.cumsum(whole) - whole
+    for chunk in range(0, tl.max(whole)):
+        _store_items(items, starts + chunk, rows, chunk, low * TILE, parts, chunk < whole)
+    # How many rows have more left, or as much and a lower number.
+    rank = tl.zeros_like(rows)
+    for first in range(0, num_rows, OTHERS):
+        others = first + tl.arange(0, OTHERS)
+        other_lens = tl.load(context_lens + others, mask=others < num_rows, other=0)
+        other_tiles = tl.maximum((other_lens + TILE - 1) // TILE, 1)
+        other_rest = tl.where(others < num_rows, other_tiles % low, 0)
+        more = other_rest[None, :] > rest[:, None]
+        earlier = (other_rest[None, :] == rest[:, None]) & (others[None, :] < rows[:, None])
+        rank += tl.sum((more | earlier).to(tl.int32), axis=1)
+    _store_items(items, tl.sum(whole) + rank, rows, whole, low * TILE, parts, rest > 0)
     for first in range(tl.sum(chunks), num_items, ROWS):
         tl.store(items + (first + rows) * 4, -1, mask=first + rows < num_items)
+
+
+@triton.jit
+def _store_items(items, places, rows, chunks, chunk_tokens, parts, mask):
+    item = items + places * 4
+    tl.store(item, rows, mask=mask)
+    tl.store(item + 1, tl.zeros_like(rows) + chunks, mask=mask)
+    tl.store(item + 2, tl.zeros_like(rows) + chunk_tokens, mask=mask)
+    tl.store(item + 3, parts, mask=mask)

@@ -131,7 +131,7 @@ def prefill_attention(
         tables.stride(0),
         GROUP=num_heads // num_kv_heads,
         HEAD_DIM=head_dim,
-        BLOCK_D=triton.next_power_of_2(head_dim),
+        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
         BLOCK_SIZE=block_size,
         TILE_M=config.tile_size,
         TILE_N=config.key_tile,

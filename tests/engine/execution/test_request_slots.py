@@ -22,12 +22,12 @@ def test_only_new_blocks_are_uploaded() -> None:
         entered.append(slot)
 
     first, second = sequence("a", [7, 8]), sequence("b", [9])
-    assert [slots.enter(one, on_enter) for one in (first, second)] == [0, 1]
+    assert slots.enter((first, second), on_enter) == [0, 1]
     assert slots.take_entries() == ([0, 1, 10], [7, 8, 9])
-    assert slots.enter(first, on_enter) == 0
+    assert slots.enter([first], on_enter) == [0]
     assert slots.take_entries() == ([], [])
     first.table.extend([BlockId(3)])
-    slots.enter(first, on_enter)
+    slots.enter([first], on_enter)
     assert slots.take_entries() == ([2], [3])
     assert entered == [0, 1]
 
@@ -38,10 +38,10 @@ def test_a_slot_that_was_left_is_given_away_with_all_its_blocks_anew() -> None:
     def on_enter(slot: int, one: Sequence) -> None:
         entered.append((slot, one.request_id))
 
-    slots.enter(sequence("a", [5, 6]), on_enter)
+    slots.enter([sequence("a", [5, 6])], on_enter)
     slots.take_entries()
     assert slots.leave(RequestId("a")) == 0
     assert slots.leave(RequestId("a")) is None
-    slots.enter(sequence("b", [6]), on_enter)
+    slots.enter([sequence("b", [6])], on_enter)
     assert slots.take_entries() == ([0], [6])
     assert entered == [(0, "a"), (0, "b")]

@@ -27,7 +27,8 @@ def test_decodes_are_one_row_each() -> None:
 
 
 def test_a_token_that_only_the_gpu_knows_is_left_open() -> None:
-    step = lay_out([item("a", [5, 6, 7], 3, 1)], [1], 64)
+    pending = ScheduledSequence(item("a", [5, 6, 7], 0, 3).sequence, 3, 1, True, is_pending=True)
+    step = lay_out([pending], [1], 64)
     assert step.token_ids.tolist() == [UNKNOWN_TOKEN]
     assert step.positions.tolist() == [3]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.kernels.triton.decode_attention import decode_attention
-from engine.kernels.triton.decode_work import DecodeWork
+from engine.kernels.triton.decode_work import DecodeConfig, DecodeWork
 from tests.support.paged_cases import PagedCase, assert_rows_close, paged_case, reference_rows
 
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ def make_work(case: PagedCase, num_heads: int, *, min_chunk: int, num_items: int
         head_dim=case.keys.shape[2],
         block_size=case.block_size,
         device=CPU,
-        tile=16,
+        config=DecodeConfig(16, 4, 1),
         min_chunk=min_chunk,
         num_items=num_items,
     )
@@ -196,3 +196,32 @@ def test_what_cannot_work_is_refused() -> None:
         make_work(case, 2, min_chunk=16, num_items=1).plan(torch.ones(9, dtype=torch.int32))
     with pytest.raises(ValueError, match="power of two"):
         DecodeWork(1, num_heads=1, num_kv_heads=1, head_dim=16, block_size=24, device=CPU)
+
+
+def test_whole_chunks_come_first_and_then_the_longest_rest() -> None:
+    """Every chunk of every row is some item's, and has a place of its own for its result."""
+    lens = [100, 5, 300, 64, 0, 129]
+    work = DecodeWork(
+        8,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=16,
+        block_size=16,
+        device=torch.device("cpu"),
+        config=DecodeConfig(16, 4, 1),
+        min_chunk=64,
+        num_items=9,
+    )
+    work.plan(torch.tensor(lens, dtype=torch.int32, device=torch.device("cpu")))
+    items = [item for item in work.items[: work.num_items(6)].tolist() if item[0] >= 0]
+    size = items[0][2]
+    assert {item[2] for item in items} == {size}
+    wanted = {(row, chunk) for row, n in enumerate(lens) for chunk in range(max(1, -(-n // size)))}
+    assert len(items) == len(wanted)
+    assert {(row, chunk) for row, chunk, _, _ in items} == wanted
+    assert len({part + chunk for _, chunk, _, part in items}) == len(items)
+    tiles = [
+        min(size, max(16, -(-(lens[row] - chunk * size) // 16) * 16)) for row, chunk, _, _ in items
+    ]
+    assert tiles == sorted(tiles, reverse=True)
+    assert tiles[0] == size > tiles[-1]

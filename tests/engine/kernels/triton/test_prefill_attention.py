@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.triton.decode_work import DecodeWork
+from engine.kernels.triton.decode_work import DecodeConfig, DecodeWork
 from engine.kernels.triton.paged_attention import PagedAttention, PagedLayout
 from engine.kernels.triton.prefill_attention import PrefillConfig, prefill_attention
 from engine.kernels.triton.prefill_tiles import build_tiles
@@ -190,7 +190,7 @@ def test_decodes_and_a_chunk_in_one_step() -> None:
         head_dim=head_dim,
         block_size=block_size,
         device=torch.device("cpu"),
-        tile=16,
+        config=DecodeConfig(16, 4, 1),
     )
     work.plan(lens)
     tiles = torch.from_numpy(build_tiles([3], [20], [21], [2], 16))
