@@ -56,8 +56,9 @@ class GpuWork:
         ]
 
     def requests(self, seed: int, vocab_size: int) -> list[GenerationRequest]:
-        """Other seeds give other prompts, with no prefix in common."""
-        generator = random.Random(seed)
+        """Other seeds and other works give other prompts, with no prefix in common: the cache has
+        nothing of those before."""
+        generator = random.Random(f"{self.name} {seed}")
 
         def tokens(count: int) -> list[int]:
             return generator.choices(range(vocab_size), k=count)

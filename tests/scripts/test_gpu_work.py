@@ -21,6 +21,14 @@ def test_a_mix_has_the_same_lengths_for_all_seeds_and_other_tokens() -> None:
     assert len({request.request_id for request in first + second}) == 512
 
 
+def test_two_works_ask_for_nothing_in_common() -> None:
+    """Else the cache would spare the second its prompts."""
+    firsts = [
+        {r.prompt_token_ids[:4] for r in work.requests(1, 50_000)} for work in GPU_WORKS.values()
+    ]
+    assert sum(len(first) for first in firsts) == len(set.union(*firsts))
+
+
 def test_the_same_seed_asks_the_same() -> None:
     work = GPU_WORKS["decode-8"]
     assert work.requests(3, 100) == work.requests(3, 100)

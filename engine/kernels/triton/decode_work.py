@@ -138,8 +138,9 @@ class DecodeWork:
             triton.cdiv(self._least_chunk(num_rows), tile),
             TILE=tile,
             ROWS=self._rows_block,
-            OTHERS=min(self._rows_block, 16),
-            num_warps=min(16, max(4, self._rows_block // 64)),
+            # As many comparisons at a time as registers hold.
+            OTHERS=32 if self._rows_block <= 512 else 16 if self._rows_block <= 1024 else 8,
+            num_warps=8 if self._rows_block <= 64 else 16 if self._rows_block <= 512 else 32,
         )
 
 

@@ -164,8 +164,8 @@ def check_rotary(
 
 def check_quantize_rows(rows: int, columns: int, dtype: torch.dtype, device: str) -> None:
     """As torch does it, and never further off than half a code's step. In the interpreter to the
-    bit; a GPU's own conversion takes the other neighbour of a number halfway between two codes now
-    and then."""
+    bit; a GPU converts by way of float16, and so takes the other neighbour of a number near the
+    middle between two codes now and then."""
     x = torch.randn(rows, columns, device=device) * torch.rand(rows, 1, device=device).exp2() * 9
     x = x.to(dtype)
     codes, scales = quantize_rows(x)
@@ -173,7 +173,7 @@ def check_quantize_rows(rows: int, columns: int, dtype: torch.dtype, device: str
     wanted_codes, wanted_scales = quantize_rows_plainly(x.cpu())
     assert torch.equal(scales, wanted_scales.to(device))
     differ = codes.view(torch.uint8) != wanted_codes.to(device).view(torch.uint8)
-    assert differ.float().mean() <= (0.0 if device == "cpu" else 0.002)
+    assert differ.float().mean() <= (0.0 if device == "cpu" else 0.01)
     back = codes.float() * scales
     step = torch.maximum(x.float().abs() / 16, scales * 2.0**-10)
     assert ((back - x.float()).abs() <= step * 1.001).all()
@@ -216,7 +216,7 @@ def _check_cache(cache: Tensor, wanted: Tensor, slots: Tensor, *, exact: bool) -
         # A code's step is an eighth of its value, at most; below 2^-6 it is 2^-9.
         atol = max(2.0**-9, 6 * ULP[wanted.dtype])
         torch.testing.assert_close(got.float(), kept.float(), rtol=0.125, atol=atol)
-        assert (got.float() == kept.float()).float().mean() > 0.75
+        assert int((got.float() != kept.float()).sum()) <= 0.15 * got.numel()
     else:
         close(got, kept, atol=6 * ULP[cache.dtype])
     others = torch.ones(cache.shape[0], dtype=torch.bool, device=cache.device)
