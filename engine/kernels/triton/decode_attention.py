@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.triton.decode_work import DecodeWork
+from engine.kernels.triton.dependent_launch import launch_options, wait_for_launcher
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -81,6 +82,7 @@ def decode_attention(
         CAPPED=soft_cap is not None,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
+        **launch_options(True, q.device),
     )
 
 
@@ -126,7 +128,10 @@ def _decode_kernel(
     MERGED: tl.constexpr,
     WINDOWED: tl.constexpr,
     CAPPED: tl.constexpr,
+    PDL: tl.constexpr,
 ):
+    if PDL:
+        wait_for_launcher()
     # Heads vary fastest: neighbouring programs read neighbouring parts of the same tokens.
     head = tl.program_id(0)
     item = tl.program_id(1)
