@@ -138,8 +138,8 @@ class ServerConfig(BaseModel):
     enable_prefix_cache: bool = Field(True, description="Reuse the KV cache of equal prefixes.")
     speculation: Literal["auto", "off"] = Field(
         "auto",
-        description="auto: guess tokens from the text so far where that is faster. Changes no "
-        "answer.",
+        description="auto: on a CPU, guess tokens from the text so far where that is faster. "
+        "Changes no answer.",
     )
     max_draft_tokens: int = Field(
         8, ge=1, le=64, description="Guessed tokens that one step checks for an answer."
