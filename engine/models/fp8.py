@@ -1,9 +1,10 @@
 """Weights in float8_e4m3fn with a scale for each output row; inputs are quantized row by row as
 they come, so that a row's result depends on no other row.
 
-On a GPU the product is that of fp8 tensor cores (`torch._scaled_mm`): columns and output rows must
-be multiples of 16, the number of input rows may be any. On a CPU the same numbers are multiplied as
-float32, to measure what the rounding costs; it is not for serving."""
+On a GPU the product of many rows is that of fp8 tensor cores (`torch._scaled_mm`): columns and
+output rows must be multiples of 16, the number of input rows may be any. For a few rows
+`engine.models.fused_decoder` streams the weights, and quantizes no input. On a CPU the same numbers
+are multiplied as float32, to measure what the rounding costs; it is not for serving."""
 
 from __future__ import annotations
 

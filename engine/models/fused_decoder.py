@@ -17,6 +17,7 @@ from engine.kernels.triton.norm import embed_rms_norm, rms_norm
 from engine.kernels.triton.rotary import rotate_and_store
 from engine.kernels.triton.skinny_linear import MAX_ROWS, skinny_gate_up, skinny_linear
 from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.fp8 import Fp8Linear
 from engine.models.fused_projections import (
     FusedNorm,
     GatedProjection,
@@ -47,6 +48,42 @@ class _FusedLayer:
     end: NormedProjection
 
 
+@dataclass(frozen=True, slots=True)
+class _StreamedWeight:
+    """What `skinny_linear` and `skinny_gate_up` take of a product; `scales` where it is of 8-bit
+    floats."""
+
+    weight: Tensor
+    scales: Tensor | None
+    bias: Tensor | None
+
+    @staticmethod
+    def of(projection: Projection) -> _StreamedWeight | None:
+        """None: its weights are kept in a way that is not streamed."""
+        if isinstance(projection, Linear):
+            return _StreamedWeight(projection.weight, None, projection.bias)
+        if isinstance(projection, Fp8Linear):
+            return _StreamedWeight(projection.codes, projection.scales, projection.bias)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamedLayer:
+    qkv: _StreamedWeight
+    output: _StreamedWeight
+    gate_up: _StreamedWeight
+    down: _StreamedWeight
+
+    @staticmethod
+    def of(layer: DecoderLayer) -> _StreamedLayer | None:
+        """None where a product is not streamed, or has a bias before the gate."""
+        qkv, output = _StreamedWeight.of(layer.qkv), _StreamedWeight.of(layer.output)
+        gate_up, down = _StreamedWeight.of(layer.gate_up), _StreamedWeight.of(layer.down)
+        if qkv is None or output is None or gate_up is None or down is None:
+            return None
+        return None if gate_up.bias is not None else _StreamedLayer(qkv, output, gate_up, down)
+
+
 class FusedDecoder:
     """The forward pass of `decoder`, which `can_fuse`. Its weights never change; one thread runs
     it at a time."""
@@ -59,7 +96,9 @@ class FusedDecoder:
         self._table = embedding.weight
         num_heads, eps = decoder.config.num_heads, decoder.config.rms_norm_eps
         self._q_width = num_heads * decoder.config.head_dim
-        self._is_unpacked = all(_is_unpacked(layer) for layer in decoder.layers)
+        streamed = [_StreamedLayer.of(layer) for layer in decoder.layers]
+        self._can_stream = None not in streamed
+        self._streamed = [layer for layer in streamed if layer is not None]
         self._head_norms = [
             (None, None) if layer.qk_norm is None else (layer.qk_norm[0], layer.qk_norm[num_heads])
             for layer in decoder.layers
@@ -98,7 +137,7 @@ class FusedDecoder:
     def _streams(self, num_rows: int) -> bool:
         """Whether products with so few rows are a stream of weights, for which general matrix
         products are slow to start (scripts/bench_gpu_linear.py)."""
-        return self._is_unpacked and (
+        return self._can_stream and (
             num_rows == 1
             or (num_rows <= MAX_ROWS and self._decoder.config.hidden_size <= SMALL_HIDDEN)
         )
@@ -109,26 +148,33 @@ class FusedDecoder:
         eps = decoder.config.rms_norm_eps
         residual, _ = embed_rms_norm(rows.input_ids, self._table, decoder.layers[0].input_norm, eps)
         mixed = residual.new_empty((residual.shape[0], self._q_width))
-        for index, layer in enumerate(decoder.layers):
-            assert isinstance(layer.qkv, Linear)
-            assert isinstance(layer.output, Linear)
-            assert isinstance(layer.gate_up, Linear)
-            assert isinstance(layer.down, Linear)
+        for index, (layer, streamed) in enumerate(zip(decoder.layers, self._streamed, strict=True)):
+            one = streamed.qkv
             qkv = skinny_linear(
                 residual,
-                layer.qkv.weight,
-                layer.qkv.bias,
+                one.weight,
+                one.bias,
+                scales=one.scales,
                 norm_weight=layer.input_norm,
                 eps=eps,
                 pdl=True,
             )
             self._attend(index, qkv, mixed, rows, attention)
-            output, down = layer.output, layer.down
-            skinny_linear(mixed, output.weight, output.bias, residual=residual, pdl=True)
-            x = skinny_gate_up(
-                residual, layer.gate_up.weight, norm_weight=layer.mlp_norm, eps=eps, pdl=True
+            one = streamed.output
+            skinny_linear(
+                mixed, one.weight, one.bias, scales=one.scales, residual=residual, pdl=True
             )
-            skinny_linear(x, down.weight, down.bias, residual=residual, pdl=True)
+            one = streamed.gate_up
+            x = skinny_gate_up(
+                residual,
+                one.weight,
+                scales=one.scales,
+                norm_weight=layer.mlp_norm,
+                eps=eps,
+                pdl=True,
+            )
+            one = streamed.down
+            skinny_linear(x, one.weight, one.bias, scales=one.scales, residual=residual, pdl=True)
         return rms_norm(residual, decoder.final_norm, eps)
 
     def _attend(
@@ -165,17 +211,6 @@ class FusedDecoder:
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Logits [N, vocab] of N rows of `hidden`, in the model's dtype."""
         return self._decoder.head(hidden)
-
-
-def _is_unpacked(layer: DecoderLayer) -> bool:
-    """Whether the products that take in others have plain weights, and no bias of their own kind
-    is in the way."""
-    gate_up = layer.gate_up
-    return (
-        all(isinstance(one, Linear) for one in (layer.qkv, layer.output, layer.down))
-        and isinstance(gate_up, Linear)
-        and gate_up.bias is None
-    )
 
 
 def can_fuse(model: object) -> TypeGuard[Decoder]:

@@ -16,6 +16,7 @@ pytestmark = [
 ]
 
 from engine.kernels.triton.skinny_linear import skinny_gate_up, skinny_linear  # noqa: E402
+from engine.models.fp8 import MIN_CAPABILITY, Fp8Linear  # noqa: E402
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 EPS = 1e-6
@@ -27,6 +28,13 @@ SHAPES = [(4096, 1024), (1024, 2048), (1024, 3072), (6144, 4096), (4096, 12288),
 # Each type of value is compiled anew, so only bfloat16 goes through all of them.
 CASES = [(BF16, rows, SHAPES) for rows in (1, 2, 4)]
 CASES += [(dtype, rows, [(4096, 1024), ODD]) for dtype in (F16, F32) for rows in (1, 4)]
+# [N, K] for 8-bit weights: as above, of 4B (blocks of one warp), and what no block divides.
+FP8_ODD = (1003, 1012)
+FP8_SHAPES = [*SHAPES[:-1], (24_576, 4096), (6144, 2560), (896, 4864), FP8_ODD]
+FP8_CASES = [(BF16, rows, FP8_SHAPES) for rows in (1, 4)]
+FP8_CASES += [(dtype, 1, [(4096, 1024), (6144, 2560), FP8_ODD]) for dtype in (F16, F32)]
+has_fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability() >= MIN_CAPABILITY
+needs_fp8 = pytest.mark.skipif(not has_fp8, reason="needs 8-bit floats in hardware")
 
 
 def randn(*shape: int, dtype: Any = BF16, scale: float = 1.0) -> Tensor:
@@ -70,6 +78,56 @@ def test_gate_up(dtype: Any, rows: int, shapes: list[tuple[int, int]]) -> None:
         skinny_gate_up(x, weight, norm_weight=norm, eps=EPS, out=out)
         gate, up = (normed(x, norm) @ weight.double().T).chunk(2, dim=-1)
         assert error(out, functional.silu(gate) * up) < 2 * BOUNDS[dtype], (columns, size)
+
+
+@needs_fp8
+@pytest.mark.parametrize(("dtype", "rows", "shapes"), FP8_CASES)
+def test_linear_of_8_bit_weights(dtype: Any, rows: int, shapes: list[tuple[int, int]]) -> None:
+    """No error but that of plain weights: x is not rounded."""
+    for columns, size in shapes:
+        x = randn(rows, size, dtype=dtype)
+        linear = Fp8Linear(randn(columns, size, scale=0.02))
+        weight = linear.codes.double() * linear.scales.double()
+        norm, residual = randn(size, dtype=dtype), randn(rows, columns, dtype=dtype)
+        bias = randn(columns, dtype=dtype) if (columns, size) == FP8_ODD else None
+        out = torch.full_like(residual, torch.nan)
+        scales = linear.scales
+        skinny_linear(x, linear.codes, bias, scales=scales, norm_weight=norm, eps=EPS, out=out)
+        expected = normed(x, norm) @ weight.T
+        if bias is not None:
+            expected += bias.double()
+        assert error(out, expected) < BOUNDS[dtype], (columns, size)
+        expected = residual.double() + x.double() @ weight.T
+        skinny_linear(x, linear.codes, scales=scales, residual=residual)
+        assert error(residual, expected) < BOUNDS[dtype], (columns, size)
+
+
+@needs_fp8
+@pytest.mark.parametrize(("dtype", "rows"), [(BF16, 1), (BF16, 4), (F16, 1), (F32, 1)])
+def test_gate_up_of_8_bit_weights(dtype: Any, rows: int) -> None:
+    for columns, size in [(3072, 1024), (12_288, 4096), (9728, 2560), FP8_ODD]:
+        x, norm = randn(rows, size, dtype=dtype), randn(size, dtype=dtype)
+        linear = Fp8Linear(randn(2 * columns, size, scale=0.02))
+        weight = linear.codes.double() * linear.scales.double()
+        out = torch.full((rows, columns), torch.nan, dtype=dtype, device="cuda")
+        skinny_gate_up(x, linear.codes, scales=linear.scales, norm_weight=norm, eps=EPS, out=out)
+        gate, up = (normed(x, norm) @ weight.T).chunk(2, dim=-1)
+        assert error(out, functional.silu(gate) * up) < 2 * BOUNDS[dtype], (columns, size)
+
+
+@needs_fp8
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+def test_every_8_bit_float(dtype: Any) -> None:
+    """A column each, as x takes one after another: exact, as scales are powers of two."""
+    codes = torch.arange(256, dtype=torch.int32, device="cuda").to(torch.uint8)
+    codes = codes[codes % 128 != 127]  # NaN
+    weight = codes.view(-1, 1).repeat(1, 1024).view(torch.float8_e4m3fn)
+    scales = 2.0 ** torch.randint(-3, 4, (len(weight), 1), device="cuda")
+    wanted = (weight[:, 0].float() * scales[:, 0]).to(dtype)
+    for place in [*range(16), 511, 1023]:
+        x = torch.zeros(1, 1024, dtype=dtype, device="cuda")
+        x[0, place] = 1.0
+        assert torch.equal(skinny_linear(x, weight, scales=scales)[0], wanted), place
 
 
 @pytest.mark.parametrize("rows", [1, 4])

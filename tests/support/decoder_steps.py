@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,11 +15,44 @@ from engine.kernels.triton.prefill_attention import prefill_tile_size
 from engine.kernels.triton.prefill_tiles import build_tiles
 from engine.kernels.triton.row_inputs import row_inputs
 from engine.kv.kv_cache import KVCache
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.feed_forward import FeedForward
+from engine.models.fp8 import Fp8Linear
 from engine.models.fused_decoder import FusedDecoder
+from engine.models.linear import Linear, Projection
 
 PADDING = -1
 """The slot of rows that stand for nothing."""
+
+
+def with_layers(decoder: Decoder, layers: tuple[DecoderLayer, ...]) -> Decoder:
+    """`decoder` with other layers."""
+    return Decoder(
+        decoder.config,
+        embedding=decoder.embedding,
+        layers=layers,
+        final_norm=decoder.final_norm,
+        head=decoder.head,
+        rotaries=decoder.rotaries,
+    )
+
+
+def dequantized(decoder: Decoder) -> Decoder:
+    """`decoder` with its 8-bit weights as numbers of its dtype: its products' inputs are not
+    rounded to 8 bits."""
+
+    def plain(projection: Projection) -> Projection:
+        if not isinstance(projection, Fp8Linear):
+            return projection
+        weight = projection.codes.float() * projection.scales
+        return Linear(weight.to(projection.dtype), projection.bias)
+
+    layers = []
+    for layer in decoder.layers:
+        assert isinstance(layer.mlp, FeedForward)
+        mlp = replace(layer.mlp, gate_up=plain(layer.gate_up), down=plain(layer.down))
+        layers.append(replace(layer, qkv=plain(layer.qkv), output=plain(layer.output), mlp=mlp))
+    return with_layers(decoder, tuple(layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +69,19 @@ class Step:
 
 class StepTrial:
     """Random tokens, and a cache in which everything that `step` does not attend to is NaN; blocks
-    are shuffled, and block 0 is nobody's."""
+    are shuffled, and block 0 is nobody's. What is computed is compared with `reference`, without
+    one with `decoder` itself."""
 
-    def __init__(self, decoder: Decoder, step: Step, *, block_size: int = 16) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        step: Step,
+        *,
+        block_size: int = 16,
+        reference: Decoder | None = None,
+    ) -> None:
         self.decoder = decoder
+        self._reference = reference or decoder
         self.step = step
         self.block_size = block_size
         device = decoder.device
@@ -64,8 +106,8 @@ class StepTrial:
 
     @torch.inference_mode()
     def check(self, tolerance: float) -> None:
-        """Hidden states, and all of the cache, against `Decoder`; errors relative to the largest
-        number."""
+        """Hidden states, and all of the cache, against the reference; errors relative to the
+        largest number."""
         wanted, got = self._plain_forward(), self.fused_forward()
         assert wanted.isfinite().all()
         _check_close(got[self.is_real], wanted, tolerance)
@@ -126,7 +168,7 @@ class StepTrial:
         places = [self._cache_slots(slot, position + 1)[-1] for slot, position in rows]
         layout = AttentionLayout(torch.stack(places), spans)
         positions = torch.tensor([position for _, position in rows], device=self.decoder.device)
-        return self.decoder.forward(
+        return self._reference.forward(
             self.token_ids[self.is_real],
             positions,
             ReferenceAttention(self.plain_cache, layout),

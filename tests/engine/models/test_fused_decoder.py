@@ -13,12 +13,12 @@ import torch
 
 from engine.config import EngineConfig
 from engine.models import fp8, fused_decoder
-from engine.models.decoder import Decoder, DecoderLayer
+from engine.models.decoder import Decoder
 from engine.models.fp8 import Fp8Linear
 from engine.models.fused_decoder import can_fuse
 from engine.models.registry import load_model
 from tests.engine.kernels.triton.float8_cast import exact_float8_cast
-from tests.support.decoder_steps import PADDING, Step, StepTrial
+from tests.support.decoder_steps import PADDING, Step, StepTrial, dequantized, with_layers
 from tests.support.triton_interpreter import accept_scalar_arrays
 
 __all__ = ["exact_float8_cast"]
@@ -57,17 +57,6 @@ def load(folder: Path, quantization: Literal["none", "fp8"] = "none") -> Decoder
     model = load_model(replace(config, quantization=quantization)).model
     assert can_fuse(model)
     return model
-
-
-def with_layers(decoder: Decoder, layers: tuple[DecoderLayer, ...]) -> Decoder:
-    return Decoder(
-        decoder.config,
-        embedding=decoder.embedding,
-        layers=layers,
-        final_norm=decoder.final_norm,
-        head=decoder.head,
-        rotaries=decoder.rotaries,
-    )
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
@@ -116,12 +105,10 @@ def test_a_bias_before_the_gate_is_not_streamed(
     assert not streamed.called
 
 
-@pytest.mark.parametrize("step", [MIXED, ONE], ids=["mixed", "one"])
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
 @pytest.mark.usefixtures("poisoned_outputs", "exact_float8_cast")
 def test_8_bit_weights(
     name: str,
-    step: Step,
     streamed: Mock,
     tiny_model: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -131,7 +118,7 @@ def test_8_bit_weights(
     decoder = load(tiny_model(name), "fp8")
     assert all(isinstance(layer.qkv, Fp8Linear) for layer in decoder.layers)
     torch.manual_seed(8)
-    trial = StepTrial(decoder, step)
+    trial = StepTrial(decoder, MIXED)
     trial.check(TOLERANCE)
     assert not streamed.called
     spy = Mock(wraps=fp8.quantize_rows)
@@ -140,15 +127,34 @@ def test_8_bit_weights(
     assert spy.call_count == decoder.config.num_layers
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "num_layers"), [("qwen3", ONE, 2), ("qwen2", THREE, 1)], ids=["one", "three"]
+)
+@pytest.mark.usefixtures("poisoned_outputs")
+def test_a_few_rows_are_streamed_from_8_bit_weights(
+    name: str, step: Step, num_layers: int, streamed: Mock, tiny_model: Callable[[str], Path]
+) -> None:
+    """Their inputs are not rounded to 8 bits."""
+    decoder = load(tiny_model(name), "fp8")
+    decoder = with_layers(decoder, decoder.layers[:num_layers])
+    assert all(isinstance(layer.down, Fp8Linear) for layer in decoder.layers)
+    torch.manual_seed(9)
+    StepTrial(decoder, step, reference=dequantized(decoder)).check(TOLERANCE)
+    assert streamed.call_count == 3 * num_layers
+
+
+@pytest.mark.parametrize("step", [THREE, MIXED], ids=["three", "mixed"])
 @pytest.mark.usefixtures("poisoned_outputs", "exact_float8_cast")
 def test_a_projection_that_cannot_be_rounded_stays_as_it_is(
-    tiny_model: Callable[[str], Path],
+    step: Step, tiny_model: Callable[[str], Path]
 ) -> None:
     """One layer's projections may be kept in different ways."""
     plain, rounded = load(tiny_model("llama")), load(tiny_model("llama"), "fp8")
     first, second = rounded.layers
-    mixed = (
+    layers = (
         replace(first, qkv=plain.layers[0].qkv, output=plain.layers[0].output),
         replace(second, mlp=plain.layers[1].mlp),
     )
-    StepTrial(with_layers(rounded, mixed), THREE).check(TOLERANCE)
+    mixed = with_layers(rounded, layers)
+    reference = dequantized(mixed) if step is THREE else mixed
+    StepTrial(mixed, step, reference=reference).check(TOLERANCE)

@@ -173,7 +173,9 @@ def check_quantize_rows(rows: int, columns: int, dtype: torch.dtype, device: str
     wanted_codes, wanted_scales = quantize_rows_plainly(x.cpu())
     assert torch.equal(scales, wanted_scales.to(device))
     differ = codes.view(torch.uint8) != wanted_codes.to(device).view(torch.uint8)
-    assert differ.float().mean() <= (0.0 if device == "cpu" else 0.01)
+    # One of 128 float16 numbers is a middle; half of those go the other way: 0.4 % are expected.
+    most = 0.0 if device == "cpu" else 0.008 * differ.numel() + 16
+    assert differ.sum() <= most
     back = codes.float() * scales
     step = torch.maximum(x.float().abs() / 16, scales * 2.0**-10)
     assert ((back - x.float()).abs() <= step * 1.001).all()
