@@ -47,7 +47,26 @@ class ServerConfig(BaseModel):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port; 0 takes a free one.")
     insecure: bool = Field(
-        False, description="Allow an address that other machines reach; there is no login yet."
+        False,
+        description="Allow an address that other machines reach without API keys, and API keys "
+        "beside a page that has no login.",
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="Names, separated by commas, under which the server is also reached: a browser "
+        "that asks for another one is refused.",
+    )
+    cors_origins: str = Field(
+        "",
+        description="Origins of other sites, separated by commas, whose pages may use /v1; * for "
+        "all.",
+    )
+
+    # Who may use the API.
+    api_keys_file: Path | None = Field(
+        None,
+        description="File of API keys, made by scripts/keys. With one, /v1 needs a key. If not "
+        "given: api-keys.json in the data folder, where it exists.",
     )
 
     # The model and the engine.
@@ -208,6 +227,62 @@ class ServerConfig(BaseModel):
     )
     run_log_max_events: int = Field(
         4096, ge=16, le=1_000_000, description="Events kept per answer; older ones merge."
+    )
+
+    max_runs_per_user: int = Field(
+        32, ge=1, le=100_000, description="Answers that one user may run at once on the page."
+    )
+    max_concurrent_per_user: int = Field(
+        512, ge=1, le=1_000_000, description="Answers that one caller of the API may run at once."
+    )
+    tokens_per_minute_per_user: int | None = Field(
+        None,
+        ge=1,
+        description="Prompt and answer tokens that one user may take in a minute. If not given: "
+        "any number.",
+    )
+    max_connections: int = Field(1024, ge=1, le=1_000_000, description="Open WebSockets.")
+    max_connections_per_user: int = Field(
+        64, ge=1, le=1_000_000, description="Open WebSockets of one user."
+    )
+    max_messages_per_s: float = Field(
+        50.0,
+        gt=0,
+        le=1e6,
+        description="Messages that one WebSocket may send in a second, on average.",
+    )
+    abandon_grace_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="How long an answer that its reader does not want to outlive it goes on "
+        "without one.",
+    )
+    reasoning: Literal["auto", "off"] = Field(
+        "auto",
+        description="auto: what a model thinks between its markers is told apart from its answer.",
+    )
+
+    # What tokens cost; told in replies and metrics where all three are given.
+    price_input_hit: float | None = Field(
+        None, ge=0, description="Price of a million prompt tokens that the prefix cache had."
+    )
+    price_input_miss: float | None = Field(
+        None, ge=0, description="Price of a million prompt tokens that were computed."
+    )
+    price_output: float | None = Field(None, ge=0, description="Price of a million sampled tokens.")
+    price_currency: str = Field(
+        "USD", pattern="^[A-Z]{3}$", description="Currency of the prices, three letters."
+    )
+
+    # What operators see.
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines for people, or one JSON object a line."
+    )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="Address of an OpenTelemetry collector (OTLP over HTTP) that gets a trace of "
+        "each request. Needs the extra 'tracing'.",
     )
 
     # The course application.

@@ -8,6 +8,19 @@ from server.service.errors import ModelUnavailableError, QueueFullError, Shuttin
 _RETRY_FULL_MS = 1000
 
 
+class Ticket:
+    """A place among the requests that are answered. Owned by the loop's thread."""
+
+    def close(self) -> None:
+        """Gives the place back. Idempotent."""
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Admission:
     """Says no at once, before any work is done for a request. Owned by the loop's thread."""
 
@@ -46,6 +59,16 @@ class Admission:
             raise QueueFullError(
                 f"{limit} requests are running or waiting already.", retry_after_ms=_RETRY_FULL_MS
             )
+
+    def enter(self, account: str, *, num_sequences: int = 1) -> Ticket:
+        """A place for one accepted request of `num_sequences` answers, until the ticket is closed.
+        Raises RateLimitedError for an account that has too much running."""
+        return Ticket()
+
+    def enter_run(self, account: str) -> Ticket:
+        """`check_run`, then `enter`."""
+        self.check_run()
+        return self.enter(account)
 
     def check_engine(self) -> None:
         """For work that was accepted, perhaps before the drain began: only the engine counts.

@@ -13,6 +13,8 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from http.cookies import CookieError, SimpleCookie
 from typing import NewType
 
@@ -21,6 +23,26 @@ UserId = NewType("UserId", str)
 COOKIE_NAME = "lectern_session"
 COOKIE_MAX_AGE_S = 365 * 24 * 3600
 _USER_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
+
+
+class Access(StrEnum):
+    """What a caller may do."""
+
+    CHAT = "chat"
+    """Ask the model, at any priority."""
+    BATCH = "batch"
+    """Ask the model, behind everybody who waits for an answer."""
+    METRICS = "metrics"
+    """Read the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request. `key_name`: the name of its API key, for the log."""
+
+    user: UserId
+    access: frozenset[Access] = frozenset(Access)
+    key_name: str | None = None
 
 
 class Auth:
@@ -82,6 +104,11 @@ class Auth:
             return UserId("anonymous")
         scheme, _, key = (authorization or "").partition(" ")
         return self.user_from_key(key.strip()) if scheme.lower() == "bearer" else None
+
+    def caller_from_bearer(self, authorization: str | None) -> Caller | None:
+        """`user_from_bearer`, with what the caller may do."""
+        user = self.user_from_bearer(authorization)
+        return None if user is None else Caller(user)
 
     @staticmethod
     def set_cookie(value: str, *, secure: bool = False) -> str:

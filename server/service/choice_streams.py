@@ -4,65 +4,61 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.api import Finish, FinishReason, OutputStream, RequestOutput, Tokenizer
+from engine.api import Finish, FinishReason, OutputStream
+from server.service.answer_pieces import Piece, PieceReader
 from server.service.errors import InternalError
 from server.service.generation import ENGINE_FAILED
-from server.service.replies import Choice, Shape
-from server.service.token_logprobs import LogprobAligner, TokenEntry, TokenTexts
+from server.service.replies import Choice
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceDelta:
-    """What is new of choice `index`. `logprobs` None: none are told with this piece."""
+class ChoiceDelta(NamedTuple):
+    """What is new of the choice of that index."""
 
-    index: int
-    text: str
-    logprobs: dict[str, Any] | None
+    choice: int
+    piece: Piece
     finish: Finish | None
 
 
 class ChoiceStream:
     """One choice. Owned by the task that answers."""
 
-    def __init__(
-        self, index: int, stream: OutputStream, shape: Shape, tokenizer: Tokenizer | None
-    ) -> None:
-        """`tokenizer` None: log probabilities were not asked for."""
+    def __init__(self, index: int, stream: OutputStream, reader: PieceReader | None = None) -> None:
+        """`reader` None: the text is told as it is, and nothing else."""
         self._index = index
         self._stream = stream
-        self._shape = shape
-        self._aligner = None if tokenizer is None else LogprobAligner(tokenizer)
-        self._texts = None if tokenizer is None else TokenTexts(tokenizer)
+        self._reader = reader
 
     async def collect(self) -> Choice:
         """The whole answer. Raises InternalError if the engine failed."""
-        texts: list[str] = []
-        entries: list[TokenEntry] = []
-        finish: Finish | None = None
-        async for output in self._stream:
-            texts.append(output.text)
-            if self._aligner is not None:
-                entries += self._aligner.push(output)
-            finish = output.finish
+        outputs = [output async for output in self._stream]
+        finish = self._stream.finish
         if finish is None or finish.reason is FinishReason.ERROR:
             raise InternalError((finish and finish.message) or ENGINE_FAILED)
-        return Choice("".join(texts), finish, self._told(entries))
+        if self._reader is None:
+            piece = Piece("".join(output.text for output in outputs))
+        else:
+            piece = self._reader.collect(outputs)
+        return Choice(piece, finish, self.finish_detail(finish), self.reasoning_tokens)
 
     async def get(self) -> ChoiceDelta | None:
         """What is new; None behind the end."""
         output = await self._stream.get()
-        return None if output is None else self._delta(output)
+        if output is None:
+            return None
+        piece = Piece(output.text) if self._reader is None else self._reader.push(output)
+        return ChoiceDelta(self._index, piece, output.finish)
 
-    def _delta(self, output: RequestOutput) -> ChoiceDelta:
-        entries = () if self._aligner is None else self._aligner.push(output)
-        told = self._told(entries) if entries else None
-        return ChoiceDelta(self._index, output.text, told, output.finish)
+    def finish_detail(self, finish: Finish) -> dict[str, Any]:
+        """What is told of `finish.detail`."""
+        return (
+            finish.detail.to_json() if self._reader is None else self._reader.finish_detail(finish)
+        )
 
-    def _told(self, entries: Sequence[TokenEntry]) -> dict[str, Any] | None:
-        return None if self._texts is None else self._shape.logprobs(self._texts, entries)
+    @property
+    def reasoning_tokens(self) -> int:
+        return 0 if self._reader is None else self._reader.reasoning_tokens
 
 
 async def collected(streams: Sequence[ChoiceStream]) -> list[Choice]:

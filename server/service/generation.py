@@ -31,6 +31,7 @@ from server.service.metrics import Metrics
 from server.service.options import GenerationOptions
 from server.service.prompt import Prompt, PromptBuilder
 from server.service.relay import OnOutput, Relay
+from server.service.request_terms import Terms
 from server.service.runs import Run
 from server.service.usage import timing_json, usage_json
 
@@ -119,12 +120,12 @@ class Generation:
         *,
         salt: str = "",
         param: str = "messages",
+        terms: Terms,
         may_continue: bool = False,
-        user: str = "",
         same_prompt_as: str | None = None,
     ) -> AsyncIterator[OutputStream]:
         """`engine.generate` with the service's limits and errors; leaving the block aborts.
-        `may_continue`, `user` and `same_prompt_as`: see `GenerationRequest`.
+        `may_continue` and `same_prompt_as`: see `GenerationRequest`.
 
         Raises ServiceError before anything was accepted; `param` names the prompt's field."""
         self._admission.check_engine()
@@ -138,9 +139,10 @@ class Generation:
             continued_text=prompt.continued_text,
             cache_salt=salt,
             may_continue=may_continue,
-            user=user,
+            user=terms.user,
+            priority=terms.priority,
             same_prompt_as=None if same_prompt_as is None else RequestId(same_prompt_as),
-            deadline_s=time.monotonic() + self._limits.request_timeout_s,
+            deadline_s=terms.deadline_s,
         )
         context = self._engine.generate(request)
         try:
@@ -188,13 +190,15 @@ class Generation:
             "max_tokens_lowered": lowered,
             "continued": bool(prompt.continued_token_ids),
         }
+        deadline_s = time.monotonic() + self._limits.request_timeout_s
+        terms = Terms(deadline_s, user=run.owner, account=run.owner)
         relay = Relay(self._engine, run, start, on_output)
         if run.cancel_detail is not None:
             finish: Finish | None = Finish(FinishDetail(run.cancel_detail))
         else:
             request_id = RequestId(run.id)
             async with self.submit(
-                request_id, prompt, params, salt=salt, may_continue=may_continue, user=run.owner
+                request_id, prompt, params, salt=salt, terms=terms, may_continue=may_continue
             ) as stream:
                 with run.cancelling(lambda detail: self._engine.abort(request_id, detail)):
                     finish = await relay.read(stream)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.api import SamplingParams
 
-_MAY_BE_ZERO = frozenset({"run_log_ttl_s", "drain_timeout_s"})
+_MAY_BE_ZERO = frozenset({"run_log_ttl_s", "drain_timeout_s", "abandon_grace_s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,15 @@ class ServiceLimits:
     """What the logs of ended runs may take together; the oldest go first."""
     max_connections: int = 1024
     """Open WebSockets."""
+    max_connections_per_user: int = 64
+    max_messages_per_s: float = 50.0
+    """Of one WebSocket, on average; a burst may be twice as large."""
+    max_concurrent_per_user: int = 512
+    """Answers of one account that may run or wait at once."""
+    tokens_per_minute_per_user: int | None = None
+    """Prompt and sampled tokens of one account; None: any number."""
+    abandon_grace_s: float = 5.0
+    """How long a run that is not to outlive its readers goes on without one."""
     heartbeat_s: float = 10.0
     send_timeout_s: float = 20.0
     body_timeout_s: float = 30.0
@@ -57,6 +66,8 @@ class ServiceLimits:
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
+            if value is None:
+                continue
             if name in _MAY_BE_ZERO:
                 if not value >= 0:
                     raise ValueError(f"{name} must be at least 0, not {value}")

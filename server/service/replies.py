@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from engine.api import Finish, Usage
+from server.service.answer_pieces import Piece
+from server.service.errors import ServiceError
 from server.service.events import to_json
 from server.service.token_logprobs import TokenEntry, TokenTexts
-from server.service.usage import usage_json
+from server.service.usage import total_usage, usage_json
 
 DONE = b"data: [DONE]\n\n"
 HEARTBEAT = b": waiting\n\n"
@@ -25,7 +27,7 @@ class Shape(Protocol):
     chunk_object: str
     id_prefix: str
 
-    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    def choice(self, index: int, piece: Piece) -> dict[str, Any]:
         """A whole choice without its finish."""
         ...
 
@@ -47,9 +49,9 @@ class ChatShape:
     chunk_object = "chat.completion.chunk"
     id_prefix = "chatcmpl-"
 
-    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": logprobs}
+    def choice(self, index: int, piece: Piece) -> dict[str, Any]:
+        message = {"role": "assistant", "content": piece.text, "refusal": None}
+        return {"index": index, "message": message, "logprobs": piece.logprobs}
 
     def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
         return texts.chat(entries)
@@ -66,8 +68,8 @@ class TextShape:
     chunk_object = "text_completion"
     id_prefix = "cmpl-"
 
-    def choice(self, index: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": logprobs}
+    def choice(self, index: int, piece: Piece) -> dict[str, Any]:
+        return {"index": index, "text": piece.text, "logprobs": piece.logprobs}
 
     def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
         return texts.text(entries)
@@ -81,11 +83,12 @@ class TextShape:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer that has ended. `logprobs` None: they were not asked for."""
+    """One answer that has ended. `detail` is what is told of `finish.detail`."""
 
-    text: str
+    piece: Piece
     finish: Finish
-    logprobs: dict[str, Any] | None = None
+    detail: dict[str, Any]
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,9 @@ def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage:
         "model": head.model,
         "choices": [
             {
-                **shape.choice(index, choice.text, choice.logprobs),
+                **shape.choice(index, choice.piece),
                 "finish_reason": choice.finish.reason.value,
-                "finish_detail": choice.finish.detail.to_json(),
+                "finish_detail": choice.detail,
             }
             for index, choice in enumerate(choices)
         ],
@@ -122,11 +125,16 @@ def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage:
 
 
 class ChunkEncoder:
-    """The frames of one stream. `includes_usage`: every chunk has `"usage": null`, and one
-    chunk without choices has the usage (OpenAI's `stream_options.include_usage`)."""
+    """The frames of one stream, as `completion_stream.FrameEncoder` has them. `includes_usage`:
+    every chunk has `"usage": null`, and one chunk without choices has the usage (OpenAI's
+    `stream_options.include_usage`). The choices stand prompt by prompt, `num_choices` to each."""
 
-    def __init__(self, shape: Shape, head: ReplyHead, *, includes_usage: bool) -> None:
+    def __init__(
+        self, shape: Shape, head: ReplyHead, *, includes_usage: bool, num_choices: int = 1
+    ) -> None:
         self._shape = shape
+        self._includes_usage = includes_usage
+        self._num_choices = num_choices
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b' % (
             to_json(head.id),
             to_json(shape.chunk_object),
@@ -155,19 +163,22 @@ class ChunkEncoder:
             self._text_tail,
         )
 
-    def text(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
+    def piece(self, index: int, piece: Piece) -> bytes:
         """A piece of a choice's text, with what is told of its tokens."""
         tail = self._text_tail
-        if logprobs is not None:
-            tail = b',"logprobs":%b,"finish_reason":null}]%b' % (to_json(logprobs), self._tail)
+        if piece.logprobs is not None:
+            tail = b',"logprobs":%b,"finish_reason":null}]%b' % (
+                to_json(piece.logprobs),
+                self._tail,
+            )
         return b'%b,"choices":[{"index":%d,%b%b' % (
             self._head,
             index,
-            self._shape.delta(to_json(text)),
+            self._shape.delta(to_json(piece.text)),
             tail,
         )
 
-    def finish(self, index: int, finish: Finish) -> bytes:
+    def finish(self, index: int, finish: Finish, detail: dict[str, Any]) -> bytes:
         """The one frame of a choice that says how it ended."""
         return (
             b'%b%b,"choices":[{"index":%d,%b,"logprobs":null,"finish_reason":%b,"finish_detail":%b}]%b'
@@ -177,10 +188,17 @@ class ChunkEncoder:
                 index,
                 self._shape.delta(b'""'),
                 to_json(finish.reason.value),
-                to_json(finish.detail.to_json()),
+                to_json(detail),
                 self._tail,
             )
         )
 
-    def usage(self, usage: Usage) -> bytes:
-        return b'%b,"choices":[],"usage":%b}\n\n' % (self._head, to_json(usage_json(usage)))
+    def last(self, usages: Sequence[Usage], reasoning_tokens: int) -> bytes:
+        """The usage chunk, if it is wanted, and `[DONE]`."""
+        if not self._includes_usage:
+            return DONE
+        usage = usage_json(total_usage(usages, self._num_choices))
+        return b'%b,"choices":[],"usage":%b}\n\n%b' % (self._head, to_json(usage), DONE)
+
+    def error(self, error: ServiceError) -> bytes:
+        return b"data: %b\n\n" % error.openai_body()

@@ -11,23 +11,18 @@
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from urllib.parse import parse_qs, unquote
+from dataclasses import dataclass
 
-import msgspec
-
-from engine.api import EngineState
-from server.service.auth import UserId
+from server.service import model_list, run_events
 from server.service.errors import (
     MethodNotAllowedError,
-    ModelNotFoundError,
     NotFoundError,
-    ResumeGoneError,
     ServiceError,
-    UnauthorizedError,
+    from_unknown,
 )
+from server.service.exchange import Exchange
 from server.service.http import (
     ASGIApp,
     ClientGoneError,
@@ -36,18 +31,23 @@ from server.service.http import (
     Send,
     SlowClientError,
     abort_connection,
-    request_id,
     send_error,
-    send_reply,
     text_header,
-    watch_client,
 )
-from server.service.metrics import CONTENT_TYPE
-from server.service.runs import Run
 from server.service.service import Service
-from server.service.sse import event_stream, run_frame
 
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`pattern` is the address as the log and the metrics name it."""
+
+    pattern: str
+    method: str
+    handler: Handler
 
 
 def create_routes(service: Service, fallback: ASGIApp | None = None) -> ASGIApp:
@@ -62,154 +62,72 @@ class ServiceRoutes:
     def __init__(self, service: Service, fallback: ASGIApp) -> None:
         self._service = service
         self._fallback = fallback
-        self._created = int(time.time())
-        self._routes: dict[str, tuple[str, Handler]] = {
-            "/v1/chat/completions": ("POST", service.completions.chat),
-            "/v1/completions": ("POST", service.completions.text),
-            "/v1/models": ("GET", self._models),
-            "/health": ("GET", self._health),
-            "/ready": ("GET", self._ready),
-            "/metrics": ("GET", self._metrics),
+        self._routes = {
+            route.pattern: route
+            for route in (
+                Route("/v1/chat/completions", "POST", service.completions.chat),
+                Route("/v1/completions", "POST", service.completions.text),
+                Route("/v1/models", "GET", service.models.list),
+                Route("/health", "GET", service.health.health),
+                Route("/ready", "GET", service.health.ready),
+                Route("/metrics", "GET", service.health.metrics),
+            )
         }
+        self._model = Route("/v1/models/{id}", "GET", service.models.one)
+        self._run_events = Route("/v1/runs/{run}/events", "GET", service.run_events.events)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" and scope["path"] == "/ws/v1":
             await self._service.sockets(scope, receive, send)
-        elif scope["type"] == "http" and (handler := self._find(scope)) is not None:
-            await handler(scope, receive, send)
+        elif scope["type"] == "http" and (route := self._find(scope["path"])) is not None:
+            await self._serve(route, scope, receive, send)
         else:
             await self._fallback(scope, receive, send)
 
-    def _find(self, scope: Scope) -> Handler | None:
-        path: str = scope["path"]
+    def _find(self, path: str) -> Route | None:
         found = self._routes.get(path)
-        if found is None and path.startswith("/v1/"):
-            found = ("GET", self._v1_rest)
-        if found is None:
-            return None
-        method, handler = found
-        is_allowed = scope["method"] == method or (method, scope["method"]) == ("GET", "HEAD")
-        return handler if is_allowed else self._wrong_method(method)
+        if found is not None or not path.startswith("/v1/"):
+            return found
+        if path.startswith(model_list.PREFIX) and path != model_list.PREFIX:
+            return self._model
+        run_id = path.removeprefix(run_events.PREFIX).removesuffix(run_events.SUFFIX)
+        if path == f"{run_events.PREFIX}{run_id}{run_events.SUFFIX}" and "/" not in run_id:
+            return self._run_events
+        return _UNKNOWN
 
-    @staticmethod
-    def _wrong_method(allowed: str) -> Handler:
-        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-            error = MethodNotAllowedError(f"{scope['path']} takes {allowed} only.")
-            await send_error(send, error, [(b"allow", allowed.encode())])
-
-        return refuse
-
-    async def _v1_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parts = scope["path"].removeprefix("/v1/").split("/")
-        match parts:
-            case ["models", *names] if names:
-                await self._model(unquote("/".join(names)), scope, send)
-            case ["runs", run_id, "events"]:
-                await self._run_events(run_id, scope, receive, send)
-            case _:
-                await send_error(send, NotFoundError(f"There is no {scope['path'][:200]}."))
-
-    def _model_json(self) -> dict[str, object]:
-        model = self._service.generation.model
-        return {
-            "id": model.name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "lectern",
-            "max_model_len": model.window,
-        }
-
-    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            self._user(scope)
-            self._service.admission.check()
-        except ServiceError as error:
-            await send_error(send, error)
-            return
-        await self._json(send, {"object": "list", "data": [self._model_json()]})
-
-    async def _model(self, name: str, scope: Scope, send: Send) -> None:
-        try:
-            self._user(scope)
-            self._service.admission.check()
-            served = self._service.generation.model.name
-            if name != served:
-                raise ModelNotFoundError(name, served)
-        except ServiceError as error:
-            await send_error(send, error)
-            return
-        await self._json(send, self._model_json())
-
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_alive = self._service.engine.state is not EngineState.DEAD
-        await self._json(
-            send,
-            {"status": "ok" if is_alive else "engine failed"},
-            status=200 if is_alive else 503,
+    async def _serve(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(route.pattern, scope, receive, send)
+        exchange.caller = self._service.auth.caller_from_bearer(
+            text_header(scope, b"authorization")
         )
-
-    async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_ready = self._service.admission.is_ready
-        await self._json(
-            send,
-            {"ready": is_ready, "state": self._service.admission.state},
-            status=200 if is_ready else 503,
-        )
-
-    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_reply(send, self._service.metrics.render(), content_type=CONTENT_TYPE)
-
-    async def _run_events(self, run_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            run = self._own_run(run_id, scope)
-        except ServiceError as error:
-            await send_error(send, error)
-            return
-        try:
-            async with (
-                watch_client(receive),
-                event_stream(
-                    send, self._service.limits, [(b"x-request-id", request_id(scope))]
-                ) as writer,
-                aclosing(run.events(_after_seq(scope))) as events,
-            ):
-                async for event in events:
-                    await writer.write(run_frame(event))
-                await writer.end()
+            _check_method(exchange, route)
+            await route.handler(exchange)
         except (ClientGoneError, ConnectionError):
             return
         except SlowClientError:
             abort_connection(send)
-
-    def _own_run(self, run_id: str, scope: Scope) -> Run:
-        auth = self._service.auth
-        user = auth.user_from_cookie(text_header(scope, b"cookie")) or self._session_user(scope)
-        run = self._service.runs.get(run_id)
-        if run is None or run.owner != user:
-            raise ResumeGoneError("This run is not known (any more).")
-        return run
-
-    def _session_user(self, scope: Scope) -> UserId | None:
-        """A program may bear its WebSocket session in place of a key."""
-        scheme, _, value = (text_header(scope, b"authorization") or "").partition(" ")
-        session = self._service.auth.user_from_session(value.strip())
-        return session if scheme.lower() == "bearer" and session else self._user(scope)
-
-    def _user(self, scope: Scope) -> UserId:
-        user = self._service.auth.user_from_bearer(text_header(scope, b"authorization"))
-        if user is None:
-            raise UnauthorizedError("A valid API key is required.")
-        return user
-
-    @staticmethod
-    async def _json(send: Send, value: object, status: int = 200) -> None:
-        await send_reply(send, msgspec.json.encode(value), status=status)
+        except ServiceError as error:
+            await exchange.fail(error)
+        except Exception as error:
+            log.exception("a request failed")
+            await exchange.fail(from_unknown(error))
+        finally:
+            self._service.exchange_ended(exchange)
 
 
-def _after_seq(scope: Scope) -> int:
-    query = parse_qs(scope["query_string"].decode("latin-1"))
-    given = text_header(scope, b"last-event-id") or query.get("after_seq", ["0"])[0]
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
+def _check_method(exchange: Exchange, route: Route) -> None:
+    allowed = (route.method, "HEAD") if route.method == "GET" else (route.method,)
+    if route.method != "*" and exchange.method not in allowed:
+        exchange.headers.append((b"allow", ", ".join(allowed).encode()))
+        raise MethodNotAllowedError(f"{exchange.path} takes {route.method} only.")
+
+
+async def _unknown(exchange: Exchange) -> None:
+    raise NotFoundError(f"There is no {exchange.path[:200]}.")
+
+
+_UNKNOWN = Route("/v1/{unknown}", "*", _unknown)
 
 
 async def _nothing_else(scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import FinishType
+from server.service.admission import Ticket
 from server.service.auth import UserId
 from server.service.errors import (
     ConversationBusyError,
@@ -182,17 +183,21 @@ class _Kept:
     num_bytes: int
 
 
-def _admit_all() -> None:
+def _admit_all(owner: UserId) -> Ticket:
     """For a registry that no engine stands behind."""
+    return Ticket()
 
 
 class RunRegistry:
     """All runs of this process. Owned by the event loop's thread.
 
     Holds each run's task, and each ended run for `run_log_ttl_s` so that clients can come back.
-    `admit` raises a ServiceError when no new run may begin now."""
+    `admit` gives the owner's run its place, which is given back when the run has ended; it raises
+    a ServiceError when no new run may begin now."""
 
-    def __init__(self, limits: ServiceLimits, admit: Callable[[], None] = _admit_all) -> None:
+    def __init__(
+        self, limits: ServiceLimits, admit: Callable[[UserId], Ticket] = _admit_all
+    ) -> None:
         self._limits = limits
         self._admit = admit
         self._runs: dict[str, Run] = {}
@@ -221,17 +226,19 @@ class RunRegistry:
             return known
         if self._is_closed:
             raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
-        self._admit()
         if conversation is not None and self.active_in(conversation) is not None:
             raise ConversationBusyError("This conversation is still answering.")
         if len(self.active(owner)) >= (limit := self._limits.max_runs_per_user):
             raise RateLimitedError(f"{limit} answers of yours are running already.")
+        ticket = self._admit(owner)
         run = Run(f"run_{secrets.token_hex(12)}", owner, key, self._limits.run_log_max_events)
         run.conversation = conversation
         self._runs[run.id] = run
         if key is not None:
             self._keys[owner, key] = run
-        task = asyncio.get_running_loop().create_task(self._execute(run, produce), name=run.id)
+        task = asyncio.get_running_loop().create_task(
+            self._execute(run, produce, ticket), name=run.id
+        )
         self._tasks[task] = run
         task.add_done_callback(self._tasks.pop)
         return run
@@ -278,7 +285,7 @@ class RunRegistry:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout_s)
 
-    async def _execute(self, run: Run, produce: Produce) -> None:
+    async def _execute(self, run: Run, produce: Produce, ticket: Ticket) -> None:
         try:
             await produce(run)
             if not run.is_finished:
@@ -292,6 +299,7 @@ class RunRegistry:
                 log.exception("run %s failed", run.id)
             run.fail(from_unknown(error))
         finally:
+            ticket.close()
             self._retire(run)
 
     def _retire(self, run: Run) -> None:

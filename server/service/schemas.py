@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -207,12 +208,17 @@ def parse(
             param="prompt" if body.num_prompts > 1 else "n",
         )
     body.check()
-    read = {field.encode_name for field in msgspec.structs.fields(kind)}
+    read = _read_fields(kind)
     for field, neutral in _NOT_SUPPORTED.items():
         if field in raw and field not in read and not _is_among(raw[field], neutral):
             raise BadRequestError(f"{field} is not supported by this server", param=field)
     ignored = [name for name in raw if name not in read | _NO_EFFECT | _NOT_SUPPORTED.keys()]
     return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
+
+
+@cache
+def _read_fields(kind: type[CompletionFields]) -> frozenset[str]:
+    return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def _is_among(value: Any, neutral: tuple[Any, ...]) -> bool:

@@ -9,10 +9,14 @@ from server.service.admission import Admission
 from server.service.auth import Auth
 from server.service.completions import CompletionRoutes
 from server.service.conversation import ConversationApp
+from server.service.exchange import Exchange
 from server.service.generation import Generation
+from server.service.health import HealthRoutes
 from server.service.limits import ServiceLimits
 from server.service.loop_lag import LoopLag
 from server.service.metrics import Metrics
+from server.service.model_list import ModelRoutes
+from server.service.run_events import RunEventRoutes
 from server.service.runs import RunRegistry
 from server.service.ws import WebSocketRoute
 from server.service.ws_context import SocketContext
@@ -31,12 +35,18 @@ class Service:
         self.limits = limits or ServiceLimits()
         self.admission = Admission(engine)
         self.metrics = Metrics(engine)
-        self.runs = RunRegistry(self.limits, self.admission.check_run)
+        self.runs = RunRegistry(self.limits, self.admission.enter_run)
         self.generation = Generation(engine, self.limits, self.admission, self.metrics)
         self.completions = CompletionRoutes(self.generation, self.admission, auth, self.limits)
+        self.models = ModelRoutes(self.generation, self.admission)
+        self.health = HealthRoutes(engine, self.admission, self.metrics)
+        self.run_events = RunEventRoutes(self.runs, auth, self.limits)
         self._context = SocketContext(auth, self.generation, self.runs, self.limits)
         self.sockets = WebSocketRoute(self._context)
         self._loop_lag = LoopLag(self.metrics.loop_lagged)
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """Counts and logs an HTTP request of the service's own routes."""
 
     def plug_in(self, app: ConversationApp) -> None:
         """Gives the WebSocket the application that answers ask, continue, regenerate, edit and

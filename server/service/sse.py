@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from server.service.errors import ServiceError
 from server.service.events import Event
 from server.service.http import Send, SlowClientError
 from server.service.limits import ServiceLimits
@@ -21,11 +20,6 @@ HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies that buffer would hold the answer back
 )
-
-
-def error_frame(error: ServiceError) -> bytes:
-    """The event that ends a stream which failed after its start."""
-    return b"data: %b\n\n" % error.openai_body()
 
 
 def run_frame(event: Event) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
 
 from server.service.http import Receive, Scope, Send, text_header
+from server.service.origin import is_same_origin
 from server.service.ws_context import SocketContext
 from server.service.ws_session import (
     CLOSE_GOING_AWAY,
@@ -73,16 +73,3 @@ class WebSocketRoute:
         if len(self._sessions) >= self._context.limits.max_connections:
             return CLOSE_OVERLOAD, "too many connections"
         return None
-
-
-def is_same_origin(origin: str | None, host: str | None) -> bool:
-    """Whether a page of `origin` may use this socket: only one that this server sent. Programs
-    send no Origin and are welcome; a browser always does."""
-    if origin is None:
-        return True
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return False
-    is_web = parts.scheme in ("http", "https")
-    return is_web and host is not None and parts.netloc.lower() == host.lower()

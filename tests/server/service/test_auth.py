@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.service.auth import COOKIE_NAME, Auth
-from server.service.ws import is_same_origin
+from server.service.origin import is_same_origin
 
 AUTH = Auth(b"0123456789abcdef")
 

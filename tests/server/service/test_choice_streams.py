@@ -17,6 +17,7 @@ from engine.api import (
     TokenLogprobs,
 )
 from engine.text.byte_tokenizer import ByteTokenizer
+from server.service.answer_pieces import PieceReader
 from server.service.choice_streams import ChoiceStream, collected, merged
 from server.service.errors import InternalError
 from server.service.replies import TextShape
@@ -34,8 +35,8 @@ def put(stream: OutputStream, text: str, finish: Finish | None = None) -> None:
 
 def make(index: int = 0, *, logprobs: bool = False) -> tuple[OutputStream, ChoiceStream]:
     stream = OutputStream(RequestId(f"r{index}"))
-    tokenizer = ByteTokenizer() if logprobs else None
-    return stream, ChoiceStream(index, stream, TextShape(), tokenizer)
+    reader = PieceReader(ByteTokenizer(), TextShape().logprobs) if logprobs else None
+    return stream, ChoiceStream(index, stream, reader)
 
 
 async def until_read(stream: OutputStream) -> None:
@@ -53,8 +54,8 @@ async def test_a_whole_answer(logprobs: bool) -> None:
     put(stream, "ab")
     put(stream, "c", END)
     answer = await choice.collect()
-    assert (answer.text, answer.finish) == ("abc", END)
-    told = answer.logprobs
+    assert (answer.piece.text, answer.finish) == ("abc", END)
+    told = answer.piece.logprobs
     assert (told and told["tokens"]) == (["a", "b", "c"] if logprobs else None)
 
 
@@ -62,8 +63,8 @@ async def test_an_answer_without_text_has_its_empty_list() -> None:
     stream, choice = make(logprobs=True)
     put(stream, "", END)
     answer = await choice.collect()
-    assert answer.logprobs is not None
-    assert answer.logprobs["tokens"] == []
+    assert answer.piece.logprobs is not None
+    assert answer.piece.logprobs["tokens"] == []
 
 
 async def test_an_engine_that_fails_is_an_internal_error() -> None:
@@ -87,10 +88,10 @@ async def test_whole_answers_are_read_side_by_side() -> None:
         assert not reading.done()
         put(stream, "", END)
     answers = await reading
-    assert [answer.text for answer in answers] == [f"x{i}y{i}z{i}" for i in range(3)]
+    assert [answer.piece.text for answer in answers] == [f"x{i}y{i}z{i}" for i in range(3)]
     assert [answer.finish for answer in answers] == [END] * 3
-    assert answers[1].logprobs is not None
-    assert answers[1].logprobs["tokens"] == ["x", "1", "y", "1", "z", "1"]
+    assert answers[1].piece.logprobs is not None
+    assert answers[1].piece.logprobs["tokens"] == ["x", "1", "y", "1", "z", "1"]
 
 
 async def test_one_choice_that_fails_ends_the_reading_of_all() -> None:
@@ -115,9 +116,9 @@ async def test_choices_merge_as_they_come(count: int) -> None:
             for index in reversed(range(count)):
                 put(pairs[index][0], round_, END if round_ == "z" else None)
                 delta = await anext(deltas)
-                seen.append((delta.index, delta.text))
-                assert delta.logprobs is not None
-                assert delta.logprobs["tokens"] == [round_]
+                seen.append((delta.choice, delta.piece.text))
+                assert delta.piece.logprobs is not None
+                assert delta.piece.logprobs["tokens"] == [round_]
                 assert delta.finish is (END if round_ == "z" else None)
         with pytest.raises(StopAsyncIteration):
             await anext(deltas)
@@ -133,4 +134,4 @@ async def test_leaving_early_leaves_no_reader() -> None:
         reading = asyncio.create_task(choice.get())
         put(stream, "b", END)
         assert (delta := await reading) is not None
-        assert delta.text == "b"
+        assert delta.piece.text == "b"

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from engine.api import FinishType, OverloadedError
+from server.service.admission import Ticket
 from server.service.auth import UserId
 from server.service.errors import (
     ConversationBusyError,
@@ -102,9 +103,10 @@ async def test_idempotency_is_per_owner() -> None:
 async def test_a_refusal_opens_no_run_but_a_repeated_message_gets_its_own() -> None:
     is_full = False
 
-    def admit() -> None:
+    def admit(_owner: UserId) -> Ticket:
         if is_full:
             raise QueueFullError("full")
+        return Ticket()
 
     runs = RunRegistry(ServiceLimits(), admit)
     first = runs.open(ME, _short, key="k")

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Finish, FinishDetail, FinishType, Usage
+from server.service.answer_pieces import Piece
 from server.service.errors import InternalError
 from server.service.events import EventEncoder
-from server.service.replies import DONE, ChatShape, ChunkEncoder, ReplyHead, TextShape
-from server.service.sse import error_frame, run_frame
+from server.service.replies import ChatShape, ChunkEncoder, ReplyHead, TextShape
+from server.service.sse import run_frame
 from tests.server.service.harness import parse_event, parse_sse, text_of
 
 SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -26,11 +27,10 @@ FINISH = Finish(FinishDetail(FinishType.STOP_STRING, "\u2028stop"), Usage(3, 4, 
 @given(texts, st.booleans())
 def test_round_trip(pieces: list[str], includes_usage: bool) -> None:
     encoder = ChunkEncoder(ChatShape(), HEAD, includes_usage=includes_usage)
-    frames = [encoder.opening(0), *(encoder.text(0, piece) for piece in pieces)]
-    frames.append(encoder.finish(0, FINISH))
-    if includes_usage:
-        frames.append(encoder.usage(FINISH.usage))
-    raw = (b"".join(frames) + DONE).decode()
+    frames = [encoder.opening(0), *(encoder.piece(0, Piece(text)) for text in pieces)]
+    frames.append(encoder.finish(0, FINISH, FINISH.detail.to_json()))
+    frames.append(encoder.last([FINISH.usage], 0))
+    raw = b"".join(frames).decode()
     assert not set(raw) & set(SEPARATORS) - {"\n"}
     events = parse_sse(raw)
     # A reader that splits at everything Python calls a line end sees the same events.
@@ -67,13 +67,14 @@ def test_the_openings_tell_a_lowered_limit() -> None:
     assert parse_event(chat.opening(2).decode().rstrip())["max_tokens"] == 7
     text = ChunkEncoder(TextShape(), head, includes_usage=False)
     assert text.opening(0) == b""
-    last = parse_event(text.finish(0, FINISH).decode().rstrip())
+    last = parse_event(text.finish(0, FINISH, {}).decode().rstrip())
     assert (last["max_tokens"], last["max_tokens_lowered"]) == (7, True)
     assert last["choices"][0]["text"] == ""
 
 
 def test_error_frame() -> None:
-    error = parse_event(error_frame(InternalError("It\nbroke.")).decode().rstrip())["error"]
+    encoder = ChunkEncoder(ChatShape(), HEAD, includes_usage=True)
+    error = parse_event(encoder.error(InternalError("It\nbroke.")).decode().rstrip())["error"]
     assert error == {
         "message": "It\nbroke.",
         "type": "server_error",
