@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -81,6 +82,11 @@ class Engine(Protocol):
 
     def queue_position(self, request_id: RequestId) -> int | None:
         """How many requests wait ahead of this one; None once it has been scheduled."""
+        ...
+
+    def watch_steps(self, on_step: Callable[[float, int], None]) -> None:
+        """`on_step` is called on the loop, before the streams get a step's outputs: with the
+        seconds that the step took, and how many sequences it brought tokens. One watches."""
         ...
 
     async def wait_failed(self) -> str:

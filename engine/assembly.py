@@ -84,7 +84,7 @@ def assemble_model(
         raise ModelLoadError(f"The model's weights do not fit the GPU's memory: {error}") from error
     model = loaded.config
     max_model_len = model.max_model_len(config.max_model_len)
-    runner, num_blocks = build_runner(loaded, config, max_model_len)
+    runner, num_blocks, bytes_per_token = build_runner(loaded, config, max_model_len)
     return _assemble(
         config,
         runner if wrap_runner is None else wrap_runner(runner),
@@ -95,6 +95,8 @@ def assemble_model(
         dtype="packed" if loaded.packing else str(loaded.model.dtype).removeprefix("torch."),
         device=loaded.model.device.type,
         vocab_size=model.vocab_size,
+        kv_cache_bytes=num_blocks * config.block_size * bytes_per_token,
+        gpu_bytes=torch.cuda.memory_reserved() if is_cuda else 0,
         sampling_defaults=loaded.sampling_defaults,
         drafter=_drafter(config, runner),
     )
@@ -121,6 +123,8 @@ def _assemble(
     dtype: str,
     device: str,
     vocab_size: int,
+    kv_cache_bytes: int = 0,
+    gpu_bytes: int = 0,
     sampling_defaults: Mapping[str, float] | None = None,
     drafter: Drafter | None = None,
 ) -> Assembly:
@@ -155,6 +159,8 @@ def _assemble(
         dtype=dtype,
         device=device,
         kv_cache_tokens=allocator.capacity_tokens,
+        kv_cache_bytes=kv_cache_bytes,
+        gpu_bytes=gpu_bytes,
         sampling_defaults=sampling_defaults or {},
         is_fallback=config.is_fallback,
     )

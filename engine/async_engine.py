@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from engine.assembly import Assembly
 from engine.config import EngineConfig
+from engine.core import EngineCore
 from engine.errors import (
     EngineDeadError,
     InvalidRequestError,
@@ -45,6 +46,10 @@ logger = logging.getLogger(__name__)
 FAILURE_MESSAGE = "The engine failed; the server must be restarted."
 ABORT_TIMEOUT_S = 5.0
 """How long `shutdown` waits for the engine thread to end what it aborted: a few steps."""
+_HELD_FROM = 32
+"""From so many running sequences on, a step's outputs are handed over when the next step has been
+launched. What the loop makes of so many outputs takes the interpreter for about as long as the
+planning of that step, and the device would wait for both. Fewer are handed over at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class _Stop:
 
 
 _Command = GenerationRequest | _Abort | _AbortAll | _Stop
+_Deliver = Callable[[list[RequestOutput], EngineStats], None]
+OnStep = Callable[[float, int], None]
 
 
 class AsyncEngine:
@@ -86,6 +93,7 @@ class AsyncEngine:
         self._idle = asyncio.Event()
         self._idle.set()
         self._failed = asyncio.Event()
+        self._on_step: OnStep | None = None
 
     @property
     def model(self) -> ModelInfo:
@@ -168,6 +176,10 @@ class AsyncEngine:
                 return position
         return None
 
+    def watch_steps(self, on_step: OnStep) -> None:
+        """See `Engine.watch_steps`."""
+        self._on_step = on_step
+
     async def wait_failed(self) -> str:
         """See `Engine.wait_failed`."""
         await self._failed.wait()
@@ -249,6 +261,9 @@ class AsyncEngine:
     # From here on the loop's side of the fan-out.
 
     def _deliver(self, outputs: list[RequestOutput], stats: EngineStats) -> None:
+        if self._on_step is not None and stats.num_steps != self._stats.num_steps:
+            num_continued = sum(1 for output in outputs if output.token_ids)
+            self._on_step(stats.last_step_s, num_continued)
         self._stats = stats
         streams, unscheduled = self._streams, self._unscheduled
         max_pending_chars = self._config.max_pending_chars
@@ -307,8 +322,16 @@ class AsyncEngine:
         _call(loop, self._on_stopped, failed)
 
     def _serve(self, loop: asyncio.AbstractEventLoop, assembly: Assembly) -> None:
-        core = assembly.core
+        deliveries = _Deliveries(loop, self._deliver)
+        try:
+            self._serve_until_stopped(assembly.core, deliveries)
+        finally:
+            deliveries.hand_over()
+
+    def _serve_until_stopped(self, core: EngineCore, deliveries: _Deliveries) -> None:
         while True:
+            if not core.has_work:
+                deliveries.hand_over()
             while not core.has_work and not self._inbox:
                 if not core.idle():
                     self._wake.wait()
@@ -325,12 +348,37 @@ class AsyncEngine:
                         outputs += core.abort_all(detail)
                     case _Stop():
                         outputs += core.abort_all(FinishType.SHUTDOWN)
-                        _call(loop, self._deliver, outputs, core.stats())
+                        deliveries.add(outputs, core.stats())
                         return
             if core.has_work:
-                outputs += core.step()
+                outputs += core.step(deliveries.hand_over)
             if outputs:
-                _call(loop, self._deliver, outputs, core.stats())
+                stats = core.stats()
+                deliveries.add(outputs, stats)
+                if stats.num_running < _HELD_FROM or not core.num_in_flight:
+                    deliveries.hand_over()
+
+
+class _Deliveries:
+    """Outputs on their way to the loop, at most one step's of them held. Owned by the engine
+    thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: _Deliver) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._held: tuple[list[RequestOutput], EngineStats] | None = None
+
+    def add(self, outputs: list[RequestOutput], stats: EngineStats) -> None:
+        """Holds `outputs`; what was held before them is handed over."""
+        self.hand_over()
+        self._held = (outputs, stats)
+
+    def hand_over(self) -> None:
+        """Gives the loop what is held. Idempotent."""
+        if self._held is not None:
+            outputs, stats = self._held
+            self._held = None
+            _call(self._loop, self._deliver, outputs, stats)
 
 
 def _call(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -89,6 +90,9 @@ class EngineCore:
         """A heap; those that ended stay in it until then, so it holds no more than their ids."""
         self._in_flight: deque[_StepInFlight] = deque()
         """Launched and not waited for, oldest first."""
+        # One look at the system's random numbers: each is a system call, under which another
+        # thread may take the interpreter.
+        self._seeds = random.Random(secrets.randbits(256))
         self._counters = _Counters()
         self._last_done_s = 0.0
         self._last_step_s = 0.0
@@ -97,6 +101,11 @@ class EngineCore:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return bool(self._in_flight) or self._scheduler.has_work
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps that were launched and not waited for."""
+        return len(self._in_flight)
 
     def idle(self) -> bool:
         """There is no work: lets the runner do what it put off. Returns whether there may be more
@@ -109,7 +118,7 @@ class EngineCore:
         sequence = Sequence(
             request,
             arrival_s=self._clock(),
-            seed=secrets.randbits(64) if seed is None else seed % 2**64,
+            seed=self._seeds.getrandbits(64) if seed is None else seed % 2**64,
         )
         self._sequences[request.request_id] = sequence
         self._readers[request.request_id] = AnswerReader(
@@ -131,23 +140,24 @@ class EngineCore:
             for sequence in list(self._sequences.values())
         ]
 
-    def step(self) -> list[RequestOutput]:
+    def step(self, before_wait: Callable[[], None] | None = None) -> list[RequestOutput]:
         """Expire, schedule, launch; then wait for the oldest step in flight and commit it, unless
-        another one may be launched before: what is new for whom."""
+        another one may be launched before: what is new for whom. `before_wait` is called right
+        before the wait: what it does costs the device nothing."""
         started_s = self._clock()
         outputs = self._expire(started_s)
         # Drafts need the tokens before them.
         may_draft = self._runner.depth == 1 or self._scheduler.may_draft
         depth = 1 if may_draft else self._runner.depth
         if len(self._in_flight) >= depth:
-            self._complete(outputs)
+            self._complete(outputs, before_wait)
             return outputs
         plan = self._scheduler.schedule(started_s, may_draft=may_draft)
         if plan.scheduled:
             launched = self._runner.launch(plan)
             self._in_flight.append(_StepInFlight(plan, launched, started_s))
         if len(self._in_flight) >= depth or (self._in_flight and not plan.scheduled):
-            self._complete(outputs)
+            self._complete(outputs, before_wait)
         return outputs
 
     def stats(self) -> EngineStats:
@@ -172,9 +182,13 @@ class EngineCore:
         """Raises BlockPoolError unless every block is accounted for."""
         self._scheduler.check()
 
-    def _complete(self, outputs: list[RequestOutput]) -> None:
+    def _complete(
+        self, outputs: list[RequestOutput], before_wait: Callable[[], None] | None
+    ) -> None:
         """Waits for the oldest step in flight and adds what it brought to `outputs`."""
         step = self._in_flight.popleft()
+        if before_wait is not None:
+            before_wait()
         result = step.launched.wait()
         now_s = self._clock()
         plan, failures = step.plan, result.failures

@@ -31,7 +31,7 @@ class PromptTooLongError(InvalidRequestError):
 
     def __init__(self, num_tokens: int, limit: int, *, what: str = "context window") -> None:
         super().__init__(
-            f"The prompt has {num_tokens} tokens; the {what} is {limit} tokens "
+            f"The prompt is too long: it has {num_tokens} tokens; the {what} is {limit} tokens "
             "and at least one must remain for the answer.",
             param="messages",
         )

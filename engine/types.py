@@ -360,6 +360,10 @@ class ModelInfo:
     dtype: str
     device: str
     kv_cache_tokens: int
+    kv_cache_bytes: int = 0
+    """What the KV cache takes; 0: not known."""
+    gpu_bytes: int = 0
+    """What the process has of the GPU's memory when the model is ready; 0 without a GPU."""
     sampling_defaults: Mapping[str, float] = field(default_factory=dict)
     """Fields of `SamplingParams` that the model's makers set, for requests that leave them out."""
     is_fallback: bool = False

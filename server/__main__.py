@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from engine.api import Engine, EngineError, Script, create_engine, create_scripted_engine
 from server.config import ConfigError, ServerConfig, load_config
 from server.console import Console
+
+if TYPE_CHECKING:
+    from server.service.tracing import Tracing
 
 MakeEngine = Callable[[ServerConfig, Console], Engine]
 """The engine for a configuration, not started yet; says on the console what takes time."""
@@ -58,18 +60,24 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
     from sqlalchemy.exc import SQLAlchemyError
 
     from server.host import EngineFailedError, PortError, bind
+    from server.log_lines import configure_logging
     from server.model_source import ModelSourceError
+    from server.service.key_store import KeyFileError
+    from server.service.tracing import TracingUnavailableError
     from server.store.database import UnsupportedDatabaseError
 
-    _configure_logging(config)
+    configure_logging(config.log_level, config.log_format)
     try:
+        tracing = _make_tracing(config)
         with contextlib.closing(bind(config.host, config.port)) as sock:
             config.data_path.mkdir(parents=True, exist_ok=True)
             engine = make_engine(config, console)
-            return _serve(config, engine, sock, console)
+            return _serve(config, engine, sock, console, tracing)
     except EngineFailedError as error:
         return _refuse(error, EXIT_FAILURE)
-    except (PortError, ModelSourceError, EngineError) as error:
+    except TracingUnavailableError as error:
+        return _refuse(f"Lectern cannot start: {error}", EXIT_USAGE)
+    except (PortError, ModelSourceError, EngineError, KeyFileError) as error:
         console.close()
         return _refuse(f"Lectern cannot start: {error}", EXIT_FAILURE)
     except UnsupportedDatabaseError as error:
@@ -100,13 +108,27 @@ def _make_engine(config: ServerConfig, console: Console) -> Engine:
     )
 
 
-def _serve(config: ServerConfig, engine: Engine, sock: socket.socket, console: Console) -> int:
+def _make_tracing(config: ServerConfig) -> Tracing | None:
+    if config.otlp_endpoint is None:
+        return None
+    from server.service.tracing import otlp_tracing
+
+    return otlp_tracing(config.otlp_endpoint)
+
+
+def _serve(
+    config: ServerConfig,
+    engine: Engine,
+    sock: socket.socket,
+    console: Console,
+    tracing: Tracing | None,
+) -> int:
     import uvloop
 
     from server.app.factory import create_app
     from server.host import Hooks, Host
 
-    app = create_app(config, engine)
+    app = create_app(config, engine, tracing=tracing)
 
     def on_ready(address: str) -> None:
         # Everything made so far lives as long as the server: the collector need not look at it.
@@ -123,22 +145,14 @@ def _serve(config: ServerConfig, engine: Engine, sock: socket.socket, console: C
             app, config, sock, Hooks(on_ready, on_stop, app.drain, engine.wait_failed)
         ).serve()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+    finally:
+        if tracing is not None:
+            tracing.close()
     console.say("Stopped.")
     return EXIT_OK
-
-
-def _configure_logging(config: ServerConfig) -> None:
-    logging.basicConfig(
-        level=config.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    if config.log_level != "debug":
-        # Their lines about start and stop repeat what the console says.
-        for name in ("uvicorn", "httpx2", "alembic"):
-            logging.getLogger(name).setLevel(max(logging.WARNING, logging.root.level))
 
 
 def _refuse(message: object, code: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
 
 from engine.api import DeviceType, EngineConfig, InvalidRequestError
+from server.service.key_store import FILE_NAME as KEY_FILE_NAME
+from server.service.origin import OriginPolicy, is_loopback
 
 ENV_PREFIX = "LECTERN_"
 DEFAULT_MODEL = "qwen2.5-coder-0.5b-instruct"
@@ -48,25 +49,26 @@ class ServerConfig(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="Port; 0 takes a free one.")
     insecure: bool = Field(
         False,
-        description="Allow an address that other machines reach without API keys, and API keys "
-        "beside a page that has no login.",
+        description="Allow an address that other machines reach without API keys; where there are "
+        "keys, leave the page open to everybody who reaches it.",
     )
     allowed_hosts: str = Field(
         "",
-        description="Names, separated by commas, under which the server is also reached: a browser "
-        "that asks for another one is refused.",
+        description="Names, separated by commas, under which the server is also reached, for "
+        "example through a proxy: a browser that asks for another one is refused.",
     )
     cors_origins: str = Field(
         "",
-        description="Origins of other sites, separated by commas, whose pages may use /v1; * for "
-        "all.",
+        description="Origins of other sites, separated by commas, whose pages may use the "
+        "API; * for all.",
     )
 
     # Who may use the API.
     api_keys_file: Path | None = Field(
         None,
-        description="File of API keys, made by scripts/keys. With one, /v1 needs a key. If not "
-        "given: api-keys.json in the data folder, where it exists.",
+        description="File of API keys, made by scripts/keys. With one, /v1 and /metrics need a "
+        "key, and so does the page where other machines reach it. If not given: api-keys.json in "
+        "the data folder, once it exists.",
     )
 
     # The model and the engine.
@@ -265,12 +267,17 @@ class ServerConfig(BaseModel):
 
     # What tokens cost; told in replies and metrics where all three are given.
     price_input_hit: float | None = Field(
-        None, ge=0, description="Price of a million prompt tokens that the prefix cache had."
+        None,
+        ge=0,
+        le=1e6,
+        description="Price of a million prompt tokens that the prefix cache had.",
     )
     price_input_miss: float | None = Field(
-        None, ge=0, description="Price of a million prompt tokens that were computed."
+        None, ge=0, le=1e6, description="Price of a million prompt tokens that were computed."
     )
-    price_output: float | None = Field(None, ge=0, description="Price of a million sampled tokens.")
+    price_output: float | None = Field(
+        None, ge=0, le=1e6, description="Price of a million sampled tokens."
+    )
     price_currency: str = Field(
         "USD", pattern="^[A-Z]{3}$", description="Currency of the prices, three letters."
     )
@@ -298,11 +305,35 @@ class ServerConfig(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _check_exposure(self) -> ServerConfig:
-        if not self.insecure and not _is_loopback(self.host):
+    def _check_names(self) -> ServerConfig:
+        _ = self.origins  # raises what is wrong with a name
+        endpoint = self.otlp_endpoint
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise ValueError(
-                f"--host {self.host} would let other machines in, and there is no login yet. "
-                "Keep the default 127.0.0.1, or add --insecure if that is what you want."
+                f"--otlp-endpoint must be an address such as http://127.0.0.1:4318, not "
+                f"{endpoint!r}."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> ServerConfig:
+        if self.is_exposed and not self.has_keys:
+            is_local = is_loopback(self.host)
+            option = f"--allowed-hosts {self.allowed_hosts}" if is_local else f"--host {self.host}"
+            raise ValueError(
+                f"{option} would let other machines in, and there are no API keys. Make one with "
+                "`scripts/keys create NAME`, leave the option out, or add --insecure if everybody "
+                "may come in."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> ServerConfig:
+        names = ("price_input_hit", "price_input_miss", "price_output")
+        missing = [option_name(name) for name in names if getattr(self, name) is None]
+        if 0 < len(missing) < len(names):
+            raise ValueError(
+                f"{' and '.join(missing)} must be given too: all three prices or none."
             )
         return self
 
@@ -327,6 +358,33 @@ class ServerConfig(BaseModel):
     def data_path(self) -> Path:
         """`data_dir`, absolute and with `~` expanded."""
         return self.data_dir.expanduser().absolute()
+
+    @property
+    def keys_path(self) -> Path:
+        """The file of API keys, which need not exist."""
+        if self.api_keys_file is None:
+            return self.data_path / KEY_FILE_NAME
+        return self.api_keys_file.expanduser().absolute()
+
+    @property
+    def has_keys(self) -> bool:
+        """API keys are needed from the start: a file was named, or is where it is looked for."""
+        return self.api_keys_file is not None or self.keys_path.exists()
+
+    @property
+    def is_exposed(self) -> bool:
+        """Other machines are meant to reach the server, itself or by a proxy in front of it, and
+        not everybody may come in."""
+        return not self.insecure and bool(not is_loopback(self.host) or self.allowed_hosts)
+
+    @property
+    def origins(self) -> OriginPolicy:
+        """Which pages may use the server, and under which names."""
+        return OriginPolicy.of(
+            hosts=_listed(self.allowed_hosts),
+            origins=_listed(self.cors_origins),
+            is_local=is_loopback(self.host),
+        )
 
     @property
     def models_dir(self) -> Path:
@@ -478,10 +536,6 @@ def describe_range(field: str) -> str:
     return kind
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _listed(text: str) -> list[str]:
+    """The parts of a list with commas."""
+    return [part for part in (part.strip() for part in text.split(",")) if part]

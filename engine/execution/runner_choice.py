@@ -40,9 +40,10 @@ MIN_CAPABILITY = (8, 0)
 
 def build_runner(
     loaded: LoadedModel, config: ResolvedConfig, max_model_len: int
-) -> tuple[ModelRunner, int]:
-    """The runner, ready for its first step, and the number of its cache's blocks. Raises
-    ModelLoadError when the memory is too small, or the configuration asks for what cannot be."""
+) -> tuple[ModelRunner, int, int]:
+    """The runner, ready for its first step, the number of its cache's blocks, and the bytes that a
+    token takes in it. Raises ModelLoadError when the memory is too small, or the configuration
+    asks for what cannot be."""
     if _takes_triton(loaded, config):
         from engine.execution.triton_assembly import build_triton_runner
 
@@ -52,15 +53,16 @@ def build_runner(
         raise ModelLoadError("kv_cache_dtype fp8 needs the fused kernels (execution triton).")
     decoder = native_decoder(loaded.model, loaded.packing)
     cache_dtype = loaded.model.dtype if decoder is None else torch.float16
+    bytes_per_token = KVCache.bytes_per_token(
+        num_layers=model.num_layers,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        dtype=cache_dtype,
+    )
     num_blocks = _num_blocks(
         config,
         max_model_len,
-        KVCache.bytes_per_token(
-            num_layers=model.num_layers,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
-            dtype=cache_dtype,
-        ),
+        bytes_per_token,
         (lambda: torch.cuda.mem_get_info()[0]) if device.type == "cuda" else _available_bytes,
     )
     cache = KVCache(
@@ -74,10 +76,12 @@ def build_runner(
     )
     if loaded.packing is not None and decoder is not None:
         step = NativeDecoderStep(decoder, loaded.packing.engine, cache)
-        return NativeModelRunner(step, cache, Sampler(loaded.tokenizer.eos_token_ids)), num_blocks
+        runner = NativeModelRunner(step, cache, Sampler(loaded.tokenizer.eos_token_ids))
+        return runner, num_blocks, bytes_per_token
     native = _native_engine(cache, loaded.packing)
     eos_token_ids = frozenset(loaded.tokenizer.eos_token_ids)
-    return TorchModelRunner(loaded.model, cache, eos_token_ids, native), num_blocks
+    torch_runner = TorchModelRunner(loaded.model, cache, eos_token_ids, native)
+    return torch_runner, num_blocks, bytes_per_token
 
 
 def _takes_triton(loaded: LoadedModel, config: ResolvedConfig) -> bool:

@@ -19,9 +19,10 @@ logger = logging.getLogger(__name__)
 
 def build_triton_runner(
     loaded: LoadedModel, config: ResolvedConfig, max_model_len: int
-) -> tuple[TritonModelRunner, int]:
-    """A runner that is ready for its first step, and the number of its cache's blocks. Raises
-    ModelLoadError when the memory is too small, with the numbers."""
+) -> tuple[TritonModelRunner, int, int]:
+    """A runner that is ready for its first step, the number of its cache's blocks, and the bytes
+    that a token takes in it. Raises ModelLoadError when the memory is too small, with the
+    numbers."""
     model, shape = loaded.model, loaded.config
     assert isinstance(shape, ModelConfig)
     device = model.device
@@ -69,7 +70,7 @@ def build_triton_runner(
             f"A KV cache of {num_blocks * config.block_size} tokens and the captured graphs do not "
             f"fit the GPU's memory: lower gpu_memory_utilization or kv_cache_tokens. {error}"
         ) from error
-    return runner, num_blocks
+    return runner, num_blocks, bytes_per_token
 
 
 def _num_blocks(

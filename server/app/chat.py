@@ -310,11 +310,14 @@ def _accept(run: Run, client_id: str, opened: Opened) -> None:
 
 
 def _merged(stored: dict[str, Any], options: GenerationOptions) -> GenerationOptions:
-    """The options of before, with those that the client names now."""
+    """The options of before, with those that the client names now. How soon an answer was wanted
+    was said of the part before only."""
     named = {
         name: value for name, value in msgspec.to_builtins(options).items() if value is not None
     }
-    return msgspec.convert({**stored, **named}, GenerationOptions)
+    return msgspec.convert(
+        {**stored, "timeout": None, "priority": None, **named}, GenerationOptions
+    )
 
 
 def _or(value: Any, default: Any) -> Any:

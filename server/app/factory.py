@@ -25,9 +25,12 @@ from server.config import ServerConfig
 from server.service.auth import Auth
 from server.service.errors import MethodNotAllowedError, NotFoundError, ServiceError
 from server.service.http import Receive, Scope, Send
+from server.service.key_store import KeyFile, KeyStore
 from server.service.limits import ServiceLimits
+from server.service.prices import PriceList
 from server.service.routes import create_routes
 from server.service.service import Service
+from server.service.tracing import Tracing
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.database import Database, sqlite_url
@@ -50,12 +53,25 @@ class App:
         config: ServerConfig,
         engine: Engine,
         course_folders: Sequence[Path] = (SAMPLE_COURSE,),
+        tracing: Tracing | None = None,
     ) -> None:
         self.engine = engine
         self._course_folders = course_folders
         self.database = Database(config.database_url or sqlite_url(config.data_path / "lectern.db"))
-        auth = Auth(load_secret(config.secret, config.data_path))
-        self.service = Service(engine, auth, service_limits(config))
+        auth = Auth(
+            load_secret(config.secret, config.data_path),
+            key_store(config),
+            asks_for_login=config.is_exposed,
+        )
+        self.service = Service(
+            engine,
+            auth,
+            service_limits(config),
+            origins=config.origins,
+            tracing=tracing,
+            prices=price_list(config),
+            splits_reasoning=config.reasoning == "auto",
+        )
         self.messages = Messages(self.database)
         courses, conversations = Courses(self.database), Conversations(self.database)
         self.drafts = Drafts(self.messages)
@@ -136,10 +152,12 @@ def create_app(
     engine: Engine,
     *,
     course_folders: Sequence[Path] = (SAMPLE_COURSE,),
+    tracing: Tracing | None = None,
 ) -> App:
     """The site over an engine that has not been started: its lifespan does that. Each of
-    `course_folders` is a course (`course.json` and its files), brought up to date at start."""
-    return App(config, engine, course_folders)
+    `course_folders` is a course (`course.json` and its files), brought up to date at start.
+    Raises KeyFileError."""
+    return App(config, engine, course_folders, tracing)
 
 
 def service_limits(config: ServerConfig) -> ServiceLimits:
@@ -163,6 +181,25 @@ def service_limits(config: ServerConfig) -> ServiceLimits:
         drain_timeout_s=config.drain_timeout_s,
         tokenizer_threads=config.tokenizer_threads,
     )
+
+
+def key_store(config: ServerConfig) -> KeyStore:
+    """The API keys. Closed from the start where a file is named or other machines come in: what
+    is missing then lets nobody in. Raises KeyFileError."""
+    keys = KeyStore(KeyFile(config.keys_path))
+    if config.api_keys_file is not None or config.is_exposed:
+        keys.close()
+    if keys.is_closed and not keys.ring.records:
+        log.warning("there are no API keys yet: `scripts/keys create NAME` makes one")
+    return keys
+
+
+def price_list(config: ServerConfig) -> PriceList | None:
+    """What tokens cost; None where no prices are given."""
+    hit, miss, output = config.price_input_hit, config.price_input_miss, config.price_output
+    if hit is None or miss is None or output is None:
+        return None
+    return PriceList(hit, miss, output, config.price_currency)
 
 
 async def _tell_http_error(request: Request, error: Exception) -> Response:

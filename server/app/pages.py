@@ -9,10 +9,11 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from server.app.static_files import StaticTree
+from server.service.errors import UnauthorizedError
 
 WEB_ROOT = Path(__file__).resolve().parents[2] / "web"
 LANGUAGES = {"en": "en", "zh": "zh-CN"}
@@ -21,13 +22,16 @@ THEMES = ("light", "dark")
 LANGUAGE_COOKIE = "lectern_lang"
 THEME_COOKIE = "lectern_theme"
 
+_LOGIN = 'Basic realm="Lectern (password: an API key)", charset="UTF-8"'
+"""How a browser asks its reader for a key."""
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9A-Fa-f:]+\](:\d{1,5})?")
 _CONVERSATION_ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _LANGUAGE_RANGE = re.compile(r"\s*([A-Za-z]{1,8}|\*)(?:-[A-Za-z0-9\-]+)?\s*(?:;\s*q=([0-9.]+))?")
 
 
 StartSession = Callable[[Request, Response], None]
-"""Gives the response the session cookie if the request has no valid one."""
+"""Gives the response the session cookie if the request has no valid one; raises UnauthorizedError
+if the reader must log in first."""
 
 
 def content_security_policy(host: str | None) -> str:
@@ -129,7 +133,11 @@ class Pages:
         headers["Cache-Control"] = "no-cache, private"
         headers["Vary"] = "Cookie, Accept-Language"
         response = HTMLResponse(html, headers=headers)
-        self._start_session(request, response)
+        try:
+            self._start_session(request, response)
+        except UnauthorizedError as error:
+            asks = {"WWW-Authenticate": _LOGIN, "Cache-Control": "no-store"}
+            return PlainTextResponse(error.message, error.http_status, headers=asks)
         return response
 
     async def static_file(self, request: Request) -> Response:

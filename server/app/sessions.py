@@ -47,11 +47,20 @@ class Sessions:
         self._auth = auth
 
     def start(self, request: Request, response: Response) -> None:
-        """Gives the response a session cookie, unless the request brought a valid one."""
-        if self._auth.user_from_cookie(request.headers.get("cookie")) is None:
+        """Gives the response a session cookie, unless the request brought a valid one. Raises
+        UnauthorizedError where a login is needed, which is an API key as the password."""
+        if self._auth.user_from_cookie(request.headers.get("cookie")) is not None:
+            return
+        if self._auth.needs_login:
+            value = self._auth.log_in(request.headers.get("authorization"))
+            if value is None:
+                raise UnauthorizedError("This page needs an API key as the password.")
+        else:
             _, value = self._auth.new_session()
-            secure = request.url.scheme == "https"
-            response.headers.append("set-cookie", self._auth.set_cookie(value, secure=secure))
+        # A client that lies about its way here only harms its own cookie.
+        way = request.headers.get("x-forwarded-proto", request.url.scheme)
+        secure = way == "https"
+        response.headers.append("set-cookie", self._auth.set_cookie(value, secure=secure))
 
     def user(self, request: HTTPConnection) -> UserId:
         """The user of a request. Raises UnauthorizedError without a valid session."""

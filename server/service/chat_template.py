@@ -14,9 +14,7 @@ A model without a template gets `PLAIN_TEMPLATE`: the system text, then turns th
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -28,21 +26,29 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.api import Tokenizer
-from server.service.errors import BadRequestError, InternalError, TemplateError
+from server.service import continuation
+from server.service.control_text import ControlText, Shield
+from server.service.errors import InternalError, TemplateError
 from server.service.messages import ChatMessage
-from server.service.validation import refuse_nul
+from server.service.turns import ROLES, Turn, to_turns
+
+__all__ = ["PLAIN_TEMPLATE", "ROLES", "ChatTemplate", "TemplateValue"]
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role == 'system' %}{{ message.content }}\n\n"
     "{% elif message.role == 'user' %}User: {{ message.content }}\n"
-    "{% else %}Assistant: {{ message.content }}\n{% endif %}"
+    "{% elif message.role == 'tool' %}Tool: {{ message.content }}\n"
+    "{% else %}Assistant: {{ message.content or '' }}"
+    "{% for call in message.tool_calls %}"
+    "[{{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor %}"
+    "{{ '\n' }}{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 
-ROLES = ("system", "developer", "user", "assistant")
-_PLACEHOLDERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
+TemplateValue = bool | int | float | str
+"""What a caller may set of a template's own variables."""
 
 # What a template's own code may raise on messages that it did not expect.
 _TEMPLATE_FAULTS = (
@@ -56,51 +62,6 @@ _TEMPLATE_FAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A checked message: `content` is one text."""
-
-    role: str
-    content: str
-    name: str | None = None
-
-
-def to_turns(messages: Sequence[ChatMessage]) -> list[Turn]:
-    """Checks messages and joins lists of text parts. Raises BadRequestError naming the field."""
-    if not messages:
-        raise BadRequestError("messages must hold at least one message", param="messages")
-    return [_to_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
-
-
-def _to_turn(message: ChatMessage, where: str) -> Turn:
-    if message.role not in ROLES:
-        raise BadRequestError(
-            f"{where}.role must be one of {', '.join(ROLES)}", param=f"{where}.role"
-        )
-    content = _text_of(message.content, f"{where}.content")
-    refuse_nul(content, f"{where}.content")
-    if message.name is not None:
-        refuse_nul(message.name, f"{where}.name")
-    role = "system" if message.role == "developer" else message.role
-    return Turn(role, content, message.name)
-
-
-def _text_of(content: str | list[dict[str, Any]] | None, where: str) -> str:
-    if isinstance(content, str):
-        return content
-    if content is None:
-        raise BadRequestError(f"{where} is missing", param=where)
-    texts = []
-    for index, part in enumerate(content):
-        text = part.get("text")
-        if part.get("type") != "text" or not isinstance(text, str):
-            raise BadRequestError(
-                f"{where}[{index}]: this server reads text parts only", param=f"{where}[{index}]"
-            )
-        texts.append(text)
-    return "".join(texts)
-
-
 class ChatTemplate:
     """One model's template and its tokenizer. Immutable; used by several threads."""
 
@@ -108,10 +69,7 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._is_plain = tokenizer.chat_template is None
         self._source = tokenizer.chat_template or PLAIN_TEMPLATE
-        specials = sorted(filter(None, tokenizer.special_tokens), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, specials))) if specials else None
-        self._heads = _cuts(specials, lambda text, at: text[:at])
-        self._tails = _cuts(specials, lambda text, at: text[at:])
+        self._control = ControlText(tokenizer.special_tokens)
 
     @cached_property
     def _template(self) -> jinja2.Template:
@@ -125,15 +83,35 @@ class ChatTemplate:
         messages: Sequence[ChatMessage],
         *,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, TemplateValue] | None = None,
         check: Callable[[str], None] = lambda text: None,
     ) -> list[int]:
-        """The prompt's token ids. Slow (template and tokenizer): not for the event loop.
+        """The prompt's token ids; with `continue_final_message` no further than the text of the
+        last message. `variables` are the template's own. Slow (template and tokenizer): not for
+        the event loop.
 
         Raises BadRequestError for bad messages, TemplateError with the template's words, and
         what `check` raises when it is given the rendered text."""
         turns = to_turns(messages)
-        shield = _Shield(self._control, self._heads, self._tails, turns)
-        text = self._render([shield.cover_turn(turn) for turn in turns], add_generation_prompt)
+        variables = variables or {}
+        texts = [text for turn in turns for text in turn.texts()]
+        texts += [value for value in variables.values() if isinstance(value, str)]
+        shield = Shield(self._control, texts)
+        mark = ""
+        if continue_final_message:
+            continuation.final_text(turns)
+            mark = shield.reserve()
+        text = self._render(
+            [
+                *(_for_template(turn, shield) for turn in turns[:-1]),
+                _for_template(turns[-1], shield, mark),
+            ],
+            shield.cover_tree(variables),
+            add_generation_prompt,
+        )
+        if mark:
+            text = continuation.cut(text, mark)
         check(text)
         if not shield.is_used:
             return self._tokenizer.encode(text, parse_special=True, add_bos=self._is_plain)
@@ -141,26 +119,41 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[ChatMessage], *, add_generation_prompt: bool = True) -> str:
         """The rendered text, for people."""
-        return self._render(to_turns(messages), add_generation_prompt)
+        shield = Shield(self._control, ())
+        turns = [_for_template(turn, shield) for turn in to_turns(messages)]
+        return shield.uncover(self._render(turns, {}, add_generation_prompt))
 
-    def _render(self, turns: Sequence[Turn], add_generation_prompt: bool) -> str:
+    def _render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        variables: Mapping[str, TemplateValue],
+        add_generation_prompt: bool,
+    ) -> str:
+        fields = {
+            **variables,
+            "add_generation_prompt": add_generation_prompt,
+            "tools": None,
+            "documents": None,
+            "bos_token": self._tokenizer.bos_token or "",
+            "eos_token": self._tokenizer.eos_token or "",
+        }
         try:
-            return self._template.render(
-                messages=[_for_template(turn) for turn in turns],
-                add_generation_prompt=add_generation_prompt,
-                tools=None,
-                documents=None,
-                bos_token=self._tokenizer.bos_token or "",
-                eos_token=self._tokenizer.eos_token or "",
-            )
+            try:
+                return self._template.render(messages=messages, **fields)
+            except TypeError:
+                # Templates differ in how they like to be told of calls without a text.
+                told = [
+                    {**one, "content": ""} if one["content"] is None else one for one in messages
+                ]
+                return self._template.render(messages=told, **fields)
         except _TEMPLATE_FAULTS as error:
             raise TemplateError(f"The chat template refused the messages: {error}") from error
 
-    def _encode_pieces(self, text: str, shield: _Shield) -> list[int]:
+    def _encode_pieces(self, text: str, shield: Shield) -> list[int]:
         encode = self._tokenizer.encode
         ids: list[int] = encode("", add_bos=True) if self._is_plain else []
         end = 0
-        for control in self._control.finditer(text) if self._control else ():
+        for control in self._control.find_all(text):
             if piece := shield.uncover(text[end : control.start()]):
                 ids += encode(piece, parse_special=False)
             ids.append(self._tokenizer.special_tokens[control[0]])
@@ -170,69 +163,30 @@ class ChatTemplate:
         return ids
 
 
-class _Shield:
-    """Covers control-token text in one request's content, and uncovers it again."""
-
-    def __init__(
-        self,
-        control: re.Pattern[str] | None,
-        heads: frozenset[str],
-        tails: frozenset[str],
-        turns: Sequence[Turn],
-    ) -> None:
-        self._control = control
-        self._heads = heads
-        self._tails = tails
-        self._covers: dict[str, str] = {}
-        written = {char for turn in turns for char in turn.content + (turn.name or "")}
-        self._free = [char for char in _PLACEHOLDERS if char not in written]
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self._covers)
-
-    def cover_turn(self, turn: Turn) -> Turn:
-        name = self._cover(turn.name) if turn.name is not None else None
-        return Turn(turn.role, self._cover(turn.content), name)
-
-    def uncover(self, text: str) -> str:
-        return text.translate({ord(cover): char for char, cover in self._covers.items()})
-
-    def _cover(self, text: str) -> str:
-        if self._control is None or not text:
-            return text
-        # Again until none is left: a match that overlapped another one was not seen.
-        while self._control.search(text):
-            text = self._control.sub(lambda found: self._hide(found[0]), text)
-        # A control token must not come together across the border of a content either. Its
-        # last characters may stand at the start of a content, its first ones at the end.
-        longest = max(map(len, self._heads | self._tails), default=0)
-        for size in range(min(longest, len(text)), 0, -1):
-            if text[:size] in self._tails and text[0] not in self._covers.values():
-                text = self._hide(text)
-            if text[-size:] in self._heads:
-                text = text[:-size] + self._hide(text[-size:])
-        return text
-
-    def _hide(self, text: str) -> str:
-        first = text[0]
-        if first not in self._covers:
-            if not self._free:
-                raise BadRequestError(
-                    "messages hold too many kinds of control characters", param="messages"
-                )
-            self._covers[first] = self._free.pop()
-        return self._covers[first] + text[1:]
-
-
-def _cuts(specials: Sequence[str], cut: Callable[[str, int], str]) -> frozenset[str]:
-    return frozenset(cut(text, at) for text in specials for at in range(1, len(text)))
-
-
-def _for_template(turn: Turn) -> dict[str, str]:
-    message = {"role": turn.role, "content": turn.content}
+def _for_template(turn: Turn, shield: Shield, mark: str = "") -> dict[str, Any]:
+    """The message that a template gets, covered; `mark` stands behind its text."""
+    message: dict[str, Any] = {
+        "role": turn.role,
+        "content": None if turn.content is None else shield.cover(turn.content) + mark,
+    }
     if turn.name is not None:
-        message["name"] = turn.name
+        message["name"] = shield.cover(turn.name)
+    if turn.tool_call_id is not None:
+        message["tool_call_id"] = shield.cover(turn.tool_call_id)
+    if turn.reasoning is not None:
+        message["reasoning_content"] = shield.cover(turn.reasoning)
+    if turn.tool_calls:
+        message["tool_calls"] = [
+            {
+                "type": "function",
+                **({} if call.id is None else {"id": shield.cover(call.id)}),
+                "function": {
+                    "name": shield.cover(call.name),
+                    "arguments": shield.cover_tree(call.arguments),
+                },
+            }
+            for call in turn.tool_calls
+        ]
     return message
 
 

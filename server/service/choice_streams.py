@@ -1,9 +1,9 @@
-"""The choices of one completion request as they come from the engine: whole, or merged."""
+"""The choices of one completion request as they come from the engine: whole, or piece by piece."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from engine.api import Finish, FinishReason, OutputStream
@@ -26,7 +26,7 @@ class ChoiceStream:
 
     def __init__(self, index: int, stream: OutputStream, reader: PieceReader | None = None) -> None:
         """`reader` None: the text is told as it is, and nothing else."""
-        self._index = index
+        self.index = index
         self._stream = stream
         self._reader = reader
 
@@ -42,13 +42,21 @@ class ChoiceStream:
             piece = self._reader.collect(outputs)
         return Choice(piece, finish, self.finish_detail(finish), self.reasoning_tokens)
 
-    async def get(self) -> ChoiceDelta | None:
-        """What is new; None behind the end."""
-        output = await self._stream.get()
+    def follow(self, on_ready: Callable[[], None]) -> None:
+        """See `OutputStream.follow`."""
+        self._stream.follow(on_ready)
+
+    def unfollow(self) -> None:
+        """See `OutputStream.unfollow`."""
+        self._stream.unfollow()
+
+    def take(self) -> ChoiceDelta | None:
+        """What is new; None where nothing is, and always behind the end."""
+        output = self._stream.take()
         if output is None:
             return None
         piece = Piece(output.text) if self._reader is None else self._reader.push(output)
-        return ChoiceDelta(self._index, piece, output.finish)
+        return ChoiceDelta(self.index, piece, output.finish)
 
     def finish_detail(self, finish: Finish) -> dict[str, Any]:
         """What is told of `finish.detail`."""
@@ -69,28 +77,6 @@ async def collected(streams: Sequence[ChoiceStream]) -> list[Choice]:
         return await asyncio.gather(*tasks)
     finally:
         await _cancel(tasks)
-
-
-async def merged(streams: Sequence[ChoiceStream]) -> AsyncGenerator[ChoiceDelta, None]:
-    """What is new of all choices, as it comes."""
-    if len(streams) == 1:
-        while (delta := await streams[0].get()) is not None:
-            yield delta
-        return
-    waiting = {asyncio.create_task(stream.get()): stream for stream in streams}
-    try:
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                stream = waiting.pop(task)
-                delta = task.result()
-                if delta is None:
-                    continue
-                if delta.finish is None:
-                    waiting[asyncio.create_task(stream.get())] = stream
-                yield delta
-    finally:
-        await _cancel(waiting)
 
 
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -6,21 +6,31 @@ whatever ends it (a reply, an error, a client that goes away) aborts what still 
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from engine.api import (
+    Finish,
+    FinishDetail,
+    FinishType,
+    OutputStream,
+    RequestId,
+    RequestOutput,
+    Usage,
+)
+from server.service import request_terms
 from server.service.admission import Admission
 from server.service.answer_pieces import PieceReader
-from server.service.auth import Auth, Caller
+from server.service.auth import Auth
 from server.service.choice_streams import ChoiceStream, collected
 from server.service.completion_stream import StreamJob, stream_answer
 from server.service.errors import ModelNotFoundError
 from server.service.exchange import Exchange
 from server.service.generation import Generation
 from server.service.http import Headers, read_body, read_json_object, watch_client
+from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 from server.service.options import GenerationOptions
 from server.service.prompt import Prompt
@@ -41,8 +51,6 @@ from server.service.schemas import (
 )
 from server.service.usage import total_usage
 
-_MAX_OWNER_CHARS = 128
-
 
 @dataclass(frozen=True, slots=True)
 class _Job:
@@ -54,6 +62,13 @@ class _Job:
     options: GenerationOptions
     param: str
     terms: Terms
+    echoes: Sequence[str] = ()
+    """The text of each prompt, where it is told in front of its answers."""
+
+    @property
+    def is_echo_only(self) -> bool:
+        """Whether nothing is to be generated."""
+        return self.body.max_tokens == 0
 
     @property
     def num_choices(self) -> int:
@@ -95,8 +110,12 @@ class CompletionRoutes:
         # Tenants with keys of their own do not share prefixes.
         salt = "" if self._auth.is_open else caller.user
         async with watch_client(exchange.receive):
-            job = await prepare(body, exchange)
-            with self._admission.enter(caller.user, num_sequences=job.num_sequences):
+            with self._admission.enter(caller.user) as ticket:
+                job = await prepare(body, exchange)
+                ticket.extend(
+                    num_sequences=job.num_sequences,
+                    prompt_tokens=sum(prompt.num_tokens for prompt in job.prompts),
+                )
                 await self._answer(job, exchange, salt)
 
     async def _prepare_chat(self, raw: bytes, exchange: Exchange) -> _Job:
@@ -106,7 +125,9 @@ class CompletionRoutes:
         options = body.options(body.max_tokens if limit is None else limit)
         options.to_params(self._limits)
         terms = self._terms(exchange, body)
-        prompt = await self._generation.prepare_chat(body.messages)
+        prompt = await self._generation.prepare_chat(
+            body.messages, template=body.template(), deadline_s=terms.deadline_s
+        )
         return _Job(ChatShape(), body, [prompt], options, "messages", terms)
 
     async def _prepare_text(self, raw: bytes, exchange: Exchange) -> _Job:
@@ -114,25 +135,32 @@ class CompletionRoutes:
         self._check_model(body, ignored, exchange.headers)
         prompts = body.prompts(self._limits.max_prompts)
         default = self._limits.completions_max_tokens
-        options = body.options(default if body.max_tokens is None else body.max_tokens)
+        # 0: the prompt's echo is all that is wanted, and the engine is not asked.
+        options = body.options(default if body.max_tokens is None else body.max_tokens or None)
         options.to_params(self._limits)
         terms = self._terms(exchange, body)
-        made = [await self._generation.prompts.raw(prompt) for prompt in prompts]
-        return _Job(TextShape(), body, made, options, "prompt", terms)
+        made = [
+            await self._generation.prepare_raw(prompt, deadline_s=terms.deadline_s)
+            for prompt in prompts
+        ]
+        echoes = [await self._text_of(prompt) for prompt in prompts] if body.echo else ()
+        return _Job(TextShape(), body, made, options, "prompt", terms, echoes)
+
+    async def _text_of(self, prompt: str | Sequence[int]) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        return await self._generation.prompts.text_of(prompt)
 
     def _terms(self, exchange: Exchange, body: CompletionFields) -> Terms:
-        return Terms(
-            exchange.arrived_s + self._limits.request_timeout_s,
-            user=self._owner(exchange.caller, body),
-            account=exchange.caller.user,
+        return request_terms.terms(
+            caller=exchange.caller,
+            limits=self._limits,
+            arrived_s=exchange.arrived_s,
+            timeout=body.timeout,
+            priority=body.priority,
+            service_tier=body.service_tier,
+            user=request_terms.queue_user(exchange.caller, body.user, is_open=self._auth.is_open),
         )
-
-    def _owner(self, caller: Caller, body: CompletionFields) -> str:
-        """Whose fair share of the engine a request takes: its key's; without keys, whoever the
-        caller says that it asks for (OpenAI's `user`), apart from users that we know."""
-        if not self._auth.is_open:
-            return caller.user
-        return f"client:{body.user}"[:_MAX_OWNER_CHARS] if body.user else ""
 
     def _check_model(
         self, body: CompletionFields, ignored: Sequence[str], headers: Headers
@@ -151,10 +179,11 @@ class CompletionRoutes:
         if isinstance(job.body, CompletionBody) and job.body.max_tokens is None:
             is_lowered = False
         head = ReplyHead(
-            job.shape.id_prefix + secrets.token_hex(12),
+            job.shape.id_prefix + new_hex(12),
             int(time.time()),
             self._generation.model.name,
             min(rooms) if is_lowered else None,
+            self._generation.prices,
         )
         async with AsyncExitStack() as stack:
             choices = await self._submit(job, head, stack, salt)
@@ -180,10 +209,15 @@ class CompletionRoutes:
         """Every choice of every prompt as a request of its own, prompt by prompt; what `stack`
         ends, they end with."""
         choices: list[ChoiceStream] = []
-        for prompt in job.prompts:
+        for number, prompt in enumerate(job.prompts):
             first_id: str | None = None
             for index in range(job.num_choices):
                 name = f"{head.id}-{len(choices)}"
+                reader = self._reader(job, number)
+                if job.is_echo_only:
+                    stream = _echoed(name, prompt)
+                    choices.append(ChoiceStream(len(choices), stream, reader))
+                    continue
                 submitted = self._generation.submit(
                     name,
                     prompt,
@@ -199,11 +233,25 @@ class CompletionRoutes:
                     same_prompt_as=first_id,
                 )
                 stream = await stack.enter_async_context(submitted)
-                choices.append(ChoiceStream(len(choices), stream, self._reader(job)))
+                choices.append(ChoiceStream(len(choices), stream, reader))
                 first_id = first_id or name
         return choices
 
-    def _reader(self, job: _Job) -> PieceReader | None:
-        if job.body.num_logprobs is None:
-            return None
-        return PieceReader(self._generation.tokenizer, job.shape.logprobs)
+    def _reader(self, job: _Job, number: int) -> PieceReader | None:
+        """What reads an answer to the prompt of that number."""
+        return self._generation.piece_reader(
+            job.prompts[number],
+            job.options,
+            logprobs=None if job.body.num_logprobs is None else job.shape.logprobs,
+            echo=job.echoes[number] if job.echoes else "",
+            splits_reasoning=isinstance(job.body, ChatCompletionBody),
+        )
+
+
+def _echoed(name: str, prompt: Prompt) -> OutputStream:
+    """An answer of no tokens."""
+    request_id = RequestId(name)
+    stream = OutputStream(request_id)
+    usage = Usage(prompt_tokens=prompt.num_tokens)
+    stream.put(RequestOutput(request_id, finish=Finish(FinishDetail(FinishType.MAX_TOKENS), usage)))
+    return stream

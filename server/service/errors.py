@@ -11,7 +11,7 @@ ServiceError                 code, message, HTTP status, whether and when to ret
 │   └── ModelNotFoundError   the request names a model that is not served
 ├── MethodNotAllowedError    the address exists, the method does not
 ├── ConversationBusyError    a conversation answers one question at a time
-├── RateLimitedError         this client has too much running
+├── RateLimitedError         this client has too much running, or has taken too many tokens
 ├── QueueFullError           the server has too much waiting
 ├── ResumeGoneError          the run's log is no longer kept; the stored answer is the truth
 ├── ModelUnavailableError    the engine is starting, or dead
@@ -103,8 +103,9 @@ class PromptTooLongError(BadRequestError):
     ) -> None:
         size = f"at least {num_tokens}" if at_least else num_tokens
         super().__init__(
-            f"The prompt has {size} tokens, but this model's context window is {limit} "
-            "tokens and at least one must remain for the answer.",
+            # Clients that look for longer windows elsewhere know this error by its first words.
+            f"The prompt is too long: it has {size} tokens, this model's context window is "
+            f"{limit} tokens, and at least one must remain for the answer.",
             param=param,
         )
         self.num_tokens = num_tokens
@@ -162,6 +163,7 @@ class RateLimitedError(ServiceError):
     http_status = 429
     retryable = True
     openai_type = "rate_limit_error"
+    openai_code = "rate_limit_exceeded"
 
 
 class QueueFullError(ServiceError):

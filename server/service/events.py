@@ -1,4 +1,4 @@
-"""The events of a run, encoded once: the same bytes go to every socket and every SSE reader.
+"""The events of a run: their names, their fields, and the JSON that they are written in.
 
 An event is one JSON object `{"type", "run", "seq", …}`. Separators that some clients take for
 line ends (U+2028, U+2029, U+0085) are written as escapes; JSON itself escapes what lies below
@@ -37,6 +37,7 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "progress": ("prefilled", "total"),
     "delta": ("text",),
+    "thinking": ("text",),
     "snapshot": ("text", "through_seq"),
     "citation": ("n", "passage"),
     "finish": ("finish_reason", "finish_detail", "usage", "timing", "can_continue"),
@@ -47,7 +48,7 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
 TERMINAL = frozenset({"finish", "error"})
 """Exactly one of these ends a run."""
 
-TRANSIENT = frozenset({"delta", "progress", "queued"})
+TRANSIENT = frozenset({"delta", "thinking", "progress", "queued"})
 """What a snapshot replaces when a log is folded."""
 
 _encode = msgspec.json.Encoder().encode
@@ -65,34 +66,9 @@ def to_json(value: Any) -> bytes:
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One numbered event. `text` is set for deltas only."""
+    """One numbered event. `text` is set for deltas and thinking only."""
 
     seq: int
     type: str
     data: bytes
     text: str | None = None
-
-
-class EventEncoder:
-    """Encodes the events of one run: the constant part of a delta is made once."""
-
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._delta_head = b'{"type":"delta","run":' + to_json(run_id) + b',"text":'
-
-    def delta(self, seq: int, text: str) -> Event:
-        data = b'%b%b,"seq":%d}' % (self._delta_head, to_json(text), seq)
-        return Event(seq, "delta", data, text)
-
-    def event(self, type: str, seq: int, fields: dict[str, Any]) -> Event:
-        """Raises ValueError for a type that is not in the protocol, or a missing field."""
-        if type == "delta":
-            return self.delta(seq, fields["text"])
-        missing = [name for name in EVENT_FIELDS.get(type, ("type",)) if name not in fields]
-        if missing:
-            raise ValueError(f"event {type!r} lacks {', '.join(missing)} or is not known")
-        return Event(seq, type, to_json({"type": type, "run": self._run_id, "seq": seq, **fields}))
-
-    def snapshot(self, text: str, through_seq: int) -> Event:
-        fields = {"text": text, "through_seq": through_seq}
-        return self.event("snapshot", through_seq, fields)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from engine.api import Finish, FinishReason, Usage
 from server.service.auth import Caller
 from server.service.errors import ServiceError, UnauthorizedError
+from server.service.fan_out import FanOut
 from server.service.http import (
     Headers,
     Receive,
@@ -18,6 +19,9 @@ from server.service.http import (
     send_reply,
 )
 from server.service.usage import total_usage
+
+CLIENT_LEFT = 499
+"""The status of a request that got no reply because its client had left, as proxies write it."""
 
 
 class Exchange:
@@ -31,6 +35,9 @@ class Exchange:
         "_caller",
         "arrived_s",
         "detail",
+        "ended_s",
+        "fan_out",
+        "finishes",
         "headers",
         "id",
         "receive",
@@ -41,12 +48,16 @@ class Exchange:
         "usage",
     )
 
-    def __init__(self, route: str, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, route: str, scope: Scope, receive: Receive, send: Send, fan_out: FanOut
+    ) -> None:
         self.route = route
         """The route's pattern, `/v1/models/{id}`: a label of few values."""
         self.scope = scope
         self.receive = receive
         self.send = send
+        self.fan_out = fan_out
+        """For a reply that is streamed."""
         self.id = request_id(scope)
         """A label of the client's or ours; two requests may bear the same."""
         self.headers: Headers = [(b"x-request-id", self.id)]
@@ -58,6 +69,9 @@ class Exchange:
         self.detail: str | None = None
         """How a generation ended, or the code of an error."""
         self.usage: Usage | None = None
+        self.finishes: Sequence[Finish] = ()
+        self.ended_s: float | None = None
+        """When the last of them had ended, of `time.monotonic()`."""
 
     @property
     def method(self) -> str:
@@ -105,3 +119,5 @@ class Exchange:
         told = next((one for one in details if one.reason is not FinishReason.STOP), details[0])
         self.detail = told.value
         self.usage = total_usage([finish.usage for finish in finishes], num_choices)
+        self.finishes = finishes
+        self.ended_s = time.monotonic()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from engine.api import (
@@ -19,23 +21,42 @@ from engine.api import (
     ModelInfo,
     OutputStream,
     RequestId,
+    RequestOutput,
     SamplingParams,
     Tokenizer,
+    Usage,
 )
+from server.service import request_terms
 from server.service.admission import Admission
-from server.service.errors import InternalError, PromptTooLongError, from_engine
-from server.service.http import SlowClientError
+from server.service.answer_pieces import LogprobShape, PieceReader
+from server.service.auth import Caller
+from server.service.errors import (
+    InternalError,
+    PromptTooLongError,
+    ServiceError,
+    from_engine,
+)
+from server.service.fan_out import FanOut
+from server.service.http import ClientGoneError, SlowClientError
+from server.service.ledger import Entry, Ledger
 from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
 from server.service.metrics import Metrics
 from server.service.options import GenerationOptions
+from server.service.prices import PriceList
 from server.service.prompt import Prompt, PromptBuilder
+from server.service.queue_estimate import QueuePlace
+from server.service.reasoning import splitter_for
+from server.service.reasoning_markers import ReasoningMarkers, find_markers
 from server.service.relay import OnOutput, Relay
 from server.service.request_terms import Terms
 from server.service.runs import Run
-from server.service.usage import timing_json, usage_json
+from server.service.template_options import NEW_TURN, TemplateOptions
+from server.service.usage import timing_json, usage_from_json, usage_json
 
 ENGINE_FAILED = "The engine failed while answering."
+_LATE = Prompt(())
+"""In place of a prompt that was not ready at its request's deadline."""
 
 __all__ = ["Completion", "Generation", "GenerationOptions", "Prompt"]
 
@@ -52,18 +73,35 @@ class Completion:
     model: str
     max_tokens: int
     lowered: bool
+    detail: dict[str, Any]
+    """What is told of `finish.detail`."""
+    reasoning_tokens: int = 0
 
 
 class Generation:
     """Owned by the event loop's thread."""
 
     def __init__(
-        self, engine: Engine, limits: ServiceLimits, admission: Admission, metrics: Metrics
+        self,
+        engine: Engine,
+        limits: ServiceLimits,
+        admission: Admission,
+        metrics: Metrics,
+        prices: PriceList | None = None,
+        fan_out: FanOut | None = None,
+        *,
+        splits_reasoning: bool = True,
     ) -> None:
+        """`splits_reasoning` False: what a model thinks is a part of its answer, with its
+        markers."""
         self._engine = engine
+        self._splits_reasoning = splits_reasoning
+        self._fan_out = fan_out or FanOut()
         self._limits = limits
         self._admission = admission
-        self._metrics = metrics
+        self._ledger = Ledger(engine, admission, metrics, prices)
+        self.prices = prices
+        """None: nothing is said of costs."""
         self.prompts = PromptBuilder(engine, limits.tokenizer_threads)
 
     @property
@@ -74,22 +112,59 @@ class Generation:
     def tokenizer(self) -> Tokenizer:
         return self._engine.tokenizer
 
+    @cached_property
+    def _markers(self) -> ReasoningMarkers | None:
+        return find_markers(self.tokenizer)
+
     def close(self) -> None:
         self.prompts.close()
+
+    def piece_reader(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        *,
+        logprobs: LogprobShape | None = None,
+        echo: str = "",
+        splits_reasoning: bool = True,
+    ) -> PieceReader | None:
+        """What reads the outputs of one answer to `prompt`; None: their text is told as it is.
+        `logprobs` shapes the tokens' probabilities, where they are told; `echo` is told in front
+        of the text; `splits_reasoning` False: the answer is one text, as in a raw completion."""
+        splitter = None
+        if splits_reasoning and self._splits_reasoning and self._markers is not None:
+            splitter = splitter_for(self._markers, self.tokenizer, prompt)
+        includes_stop = bool(options.include_stop_str_in_output)
+        if splitter is None and logprobs is None and not includes_stop and not echo:
+            return None
+        return PieceReader(
+            self.tokenizer,
+            logprobs,
+            splitter=splitter,
+            includes_stop=includes_stop,
+            echo=echo,
+        )
 
     async def prepare_chat(
         self,
         messages: Sequence[ChatMessage],
         *,
         continue_ids: Sequence[int] = (),
-        add_generation_prompt: bool = True,
+        template: TemplateOptions = NEW_TURN,
+        deadline_s: float | None = None,
     ) -> Prompt:
         """Template and tokenizer over `messages`; `continue_ids` are the output tokens of a cut
-        answer to go on with. Raises BadRequestError, ModelUnavailableError, ShuttingDownError."""
+        answer to go on with. When `deadline_s` passes first, the prompt is empty: `submit` then
+        ends the request. Raises BadRequestError, ModelUnavailableError, ShuttingDownError."""
         self._admission.check_engine()
-        return await self.prompts.chat(
-            messages, continue_ids=continue_ids, add_generation_prompt=add_generation_prompt
-        )
+        work = self.prompts.chat(messages, continue_ids=continue_ids, template=template)
+        return await _until(deadline_s, work)
+
+    async def prepare_raw(
+        self, prompt: str | Sequence[int], *, deadline_s: float | None = None
+    ) -> Prompt:
+        """The same of a raw completion's prompt: `PromptBuilder.raw`."""
+        return await _until(deadline_s, self.prompts.raw(prompt))
 
     def check_size(self, text: str, *, param: str) -> None:
         """Raises PromptTooLongError for a text that cannot fit the window whatever its tokens
@@ -127,8 +202,19 @@ class Generation:
         """`engine.generate` with the service's limits and errors; leaving the block aborts.
         `may_continue` and `same_prompt_as`: see `GenerationRequest`.
 
+        A request whose deadline has passed ends without the engine. The account of `terms` pays
+        for the sampled tokens at the end, also where nobody waits for it any more.
+
         Raises ServiceError before anything was accepted; `param` names the prompt's field."""
         self._admission.check_engine()
+        entry = Entry(terms.account, shares_prompt=same_prompt_as is not None)
+        if prompt is _LATE or terms.deadline_s <= time.monotonic():
+            finish = Finish(FinishDetail(FinishType.DEADLINE), Usage(prompt.num_tokens))
+            late = OutputStream(RequestId(request_id))
+            late.put(RequestOutput(late.request_id, finish=finish))
+            self._ledger.count(entry, finish)
+            yield late
+            return
         # The engine gets max_tokens as it was asked: only then can it tell a full window from
         # the caller's own limit.
         request = GenerationRequest(
@@ -149,19 +235,43 @@ class Generation:
             stream = await context.__aenter__()
         except EngineError as error:
             raise from_engine(error, prompt_param=param) from error
-        left = FinishType.CLIENT_GONE
+        self._ledger.observe_queue()
+        # Who leaves before the end without an exception has told of the engine's failure for
+        # another answer of the same request.
+        left: FinishType | None = FinishType.ERROR
         try:
             yield stream
         except SlowClientError:
             left = FinishType.SLOW_CLIENT
-            self._engine.abort(request.request_id, left)
+            raise
+        except (ClientGoneError, ConnectionError, asyncio.CancelledError):
+            left = FinishType.CLIENT_GONE
+            raise
+        except ServiceError as error:
+            # The whole request was refused, when this part of it was accepted already.
+            left = FinishType.ERROR if isinstance(error, InternalError) else None
             raise
         finally:
-            await context.__aexit__(None, None, None)
-            if stream.finish is None:
-                self._metrics.left(left)
+            if stream.finish is not None:
+                self._ledger.ended(entry, stream.finish)
             else:
-                self._metrics.finished(stream.finish)
+                self._engine.abort(request.request_id, left or FinishType.CANCELLED)
+                if left is not None:
+                    self._ledger.ends_later(entry, stream)
+            await context.__aexit__(None, None, None)
+
+    def queue_place(self, request_id: str) -> QueuePlace | None:
+        """Where a request waits in the engine's queue; None for one that does not wait, or only
+        for the step in which it begins."""
+        ahead = self._engine.queue_position(RequestId(request_id))
+        self._ledger.observe_queue()
+        if ahead is None:
+            return None
+        # A first step may take long without anybody ahead: that is no queue.
+        if not ahead and self._engine.stats.num_waiting == 0:
+            return None
+        wait_s = self._admission.queue.wait_s(ahead + 1)
+        return QueuePlace(ahead + 1, None if wait_s is None else round(wait_s * 1000))
 
     async def relay(
         self,
@@ -170,10 +280,14 @@ class Generation:
         options: GenerationOptions,
         *,
         salt: str,
+        terms: Terms | None = None,
         on_output: OnOutput | None = None,
         may_continue: bool = False,
+        splits_reasoning: bool = False,
     ) -> Completion:
-        """Generates, and tells the run: queued, start, progress, delta. Honours `run.cancel()`.
+        """Generates, and tells the run: queued, start, progress, thinking, delta. Honours
+        `run.cancel()`. `terms` None: what `options` say, from the moment when the run was opened.
+        `splits_reasoning` False: what the model thinks is a part of its text.
         `may_continue`: see `GenerationRequest`.
 
         Returns when the engine's terminal output is there, and emits no `finish`: store the
@@ -190,9 +304,16 @@ class Generation:
             "max_tokens_lowered": lowered,
             "continued": bool(prompt.continued_token_ids),
         }
-        deadline_s = time.monotonic() + self._limits.request_timeout_s
-        terms = Terms(deadline_s, user=run.owner, account=run.owner)
-        relay = Relay(self._engine, run, start, on_output)
+        terms = terms or self.run_terms(run, options)
+        relay = Relay(
+            run,
+            start,
+            self._fan_out,
+            partial(self.queue_place, run.id),
+            heartbeat_s=self._limits.heartbeat_s,
+            on_output=on_output,
+            reader=self.piece_reader(prompt, options, splits_reasoning=splits_reasoning),
+        )
         if run.cancel_detail is not None:
             finish: Finish | None = Finish(FinishDetail(run.cancel_detail))
         else:
@@ -200,6 +321,7 @@ class Generation:
             async with self.submit(
                 request_id, prompt, params, salt=salt, terms=terms, may_continue=may_continue
             ) as stream:
+                self._admission.charge(terms.account, prompt.num_tokens)
                 with run.cancelling(lambda detail: self._engine.abort(request_id, detail)):
                     finish = await relay.read(stream)
         if finish is None:
@@ -212,6 +334,19 @@ class Generation:
             self.model.name,
             max_tokens,
             lowered,
+            relay.finish_detail(finish),
+            relay.reasoning_tokens,
+        )
+
+    def run_terms(self, run: Run, options: GenerationOptions) -> Terms:
+        """The terms of a run's owner. Raises BadRequestError."""
+        return request_terms.terms(
+            caller=Caller(run.owner),
+            limits=self._limits,
+            arrived_s=run.opened_s,
+            timeout=options.timeout,
+            priority=options.priority,
+            param_prefix="options.",
         )
 
     def finish_run(
@@ -229,11 +364,28 @@ class Generation:
         if finish.reason is FinishReason.ERROR:
             run.fail(InternalError(finish.message or ENGINE_FAILED))
             return
+        thought = completion.reasoning_tokens or None
+        usage = usage or usage_json(finish.usage, reasoning_tokens=thought)
+        if self.prices is not None:
+            # An answer of several parts was paid for part by part.
+            parts = [usage_from_json(part) for part in usage.get("parts") or [usage]]
+            usage = {**usage, "cost": self.prices.cost_json(*parts)}
         run.emit(
             "finish",
             finish_reason=finish.reason.value,
-            finish_detail=finish.detail.to_json(),
-            usage=usage or usage_json(finish.usage),
+            finish_detail=completion.detail,
+            usage=usage,
             timing=timing or timing_json(finish.timing, finish.usage),
             can_continue=can_continue,
         )
+
+
+async def _until(deadline_s: float | None, work: Awaitable[Prompt]) -> Prompt:
+    """What `work` makes, or an empty prompt when it is not made in time."""
+    if deadline_s is None:
+        return await work
+    try:
+        async with asyncio.timeout(deadline_s - time.monotonic()):
+            return await work
+    except TimeoutError:
+        return _LATE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from engine.api import Engine, EngineState
@@ -31,4 +33,6 @@ class HealthRoutes:
         await exchange.reply(msgspec.json.encode(told), status=200 if is_ready else 503)
 
     async def metrics(self, exchange: Exchange) -> None:
-        await exchange.reply(self._metrics.render(), content_type=CONTENT_TYPE)
+        """Made in a thread: hundreds of lines are milliseconds that streams would wait for."""
+        text = await asyncio.to_thread(self._metrics.render)
+        await exchange.reply(text, content_type=CONTENT_TYPE)

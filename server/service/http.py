@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from server.service.errors import BadRequestError, BodyTooLargeError, ServiceError, SlowRequestError
+from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 
 Scope = MutableMapping[str, Any]
@@ -58,7 +58,7 @@ def request_id(scope: Scope) -> bytes:
     given = header(scope, b"x-request-id")
     if given is not None and _SAFE_ID.fullmatch(given):
         return given
-    return secrets.token_hex(8).encode()
+    return new_hex(8).encode()
 
 
 async def read_body(scope: Scope, receive: Receive, limits: ServiceLimits) -> bytes:
@@ -131,6 +131,29 @@ async def send_error(
     if error.http_status == 413:
         extra.append((b"connection", b"close"))  # the rest of the body is not read
     await send_reply(send, error.openai_body(), status=error.http_status, headers=extra)
+
+
+def sent_at_once(send: Send) -> Send:
+    """For a client of HTTP/1.0, which knows no chunks: a reply of unknown length is kept to its
+    end and sent with its length."""
+    start: Message = {}
+    kept: list[bytes] = []
+
+    async def keep(message: Message) -> None:
+        nonlocal start
+        if message["type"] == "http.response.start":
+            start = message
+            return
+        kept.append(message.get("body", b""))
+        if message.get("more_body", False):
+            return
+        body = b"".join(kept)
+        headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({**start, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return keep
 
 
 @asynccontextmanager

@@ -17,13 +17,23 @@ from server.service.validation import told_validation
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
+OnDisconnect = Literal["keep", "abandon"]
+"""Whether an answer goes on when nobody reads it any more. `abandon`: it ends as `client_gone`
+when nobody has come back for `abandon_grace_s`."""
+
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """One turn of a conversation. `content` is a text, or OpenAI's list of text parts."""
+    """One turn of a conversation. `content` is a text, or OpenAI's list of text parts; only an
+    assistant's message with `tool_calls` may have none. `tool_call_id` says which call a message
+    of the role `tool` answers."""
 
     role: str
     content: str | list[dict[str, Any]] | None = None
     name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    function_call: dict[str, Any] | None = None
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
@@ -53,6 +63,7 @@ class Ask(Message, frozen=True):
     conversation: str | None = None
     parent: str | None = None
     options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
 
 
 class Chat(Message, frozen=True):
@@ -61,6 +72,7 @@ class Chat(Message, frozen=True):
     id: Id
     messages: list[ChatMessage]
     options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
 
 
 class Continue(Message, frozen=True):
@@ -69,12 +81,14 @@ class Continue(Message, frozen=True):
     id: Id
     message: Id
     options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
 
 
 class Regenerate(Message, frozen=True):
     id: Id
     message: Id
     options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
 
 
 class Edit(Message, frozen=True):
@@ -82,6 +96,7 @@ class Edit(Message, frozen=True):
     message: Id
     text: Text
     options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
 
 
 class Cancel(Message, frozen=True):

@@ -48,5 +48,7 @@ class ModelRoutes:
             "object": "model",
             "created": self._created,
             "owned_by": "lectern",
+            # Two names that clients look for.
             "max_model_len": model.window,
+            "context_length": model.window,
         }

@@ -35,6 +35,10 @@ class GenerationOptions(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float | None = None
     min_tokens: int | None = None
     logit_bias: dict[str, float] | None = None
+    include_stop_str_in_output: bool | None = None
+    timeout: float | None = None
+    priority: str | None = None
+    """These two as `request_terms.terms` has them."""
 
     def to_params(
         self,

@@ -9,23 +9,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from engine.api import Engine
+from engine.api import Engine, Tokenizer
 from server.service.chat_template import ChatTemplate
+from server.service.continuation import final_text
 from server.service.errors import BadRequestError, PromptTooLongError
 from server.service.messages import ChatMessage
+from server.service.template_options import NEW_TURN, TemplateOptions
+from server.service.turns import to_turns
 from server.service.validation import refuse_nul
 
 Result = TypeVar("Result")
+
+_LARGE_CHARS = 64 << 10
+"""Texts beyond it take long enough to tokenize that nobody else should wait behind them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """What the model reads: the prompt, and the tokens of a cut answer that it goes on with, of
-    whose text `continued_text` was shown (None: all)."""
+    whose text `continued_text` was shown (None: all). `answer_start` is what the prompt itself
+    holds of the answer's text."""
 
     token_ids: tuple[int, ...]
     continued_token_ids: tuple[int, ...] = ()
     continued_text: str | None = None
+    answer_start: str = ""
 
     @property
     def num_tokens(self) -> int:
@@ -39,28 +47,35 @@ class PromptBuilder:
     def __init__(self, engine: Engine, num_threads: int) -> None:
         self._engine = engine
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenizer")
+        self._large_pool = ThreadPoolExecutor(1, thread_name_prefix="large-tokenizer")
         self._template: ChatTemplate | None = None
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._large_pool.shutdown(wait=False, cancel_futures=True)
 
     async def chat(
         self,
         messages: Sequence[ChatMessage],
         *,
         continue_ids: Sequence[int] = (),
-        add_generation_prompt: bool = True,
+        template: TemplateOptions = NEW_TURN,
     ) -> Prompt:
         """The model's template over `messages`. Raises BadRequestError (TemplateError,
         PromptTooLongError for what cannot fit whatever its tokens are)."""
         encode = partial(
             self.template.encode,
             messages,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=template.add_generation_prompt,
+            continue_final_message=template.continue_final_message,
+            variables=template.variables,
             check=self.check_size,
         )
-        token_ids = await self._in_pool(encode)
-        return Prompt(tuple(token_ids), tuple(continue_ids))
+        num_chars = sum(_num_chars(message) for message in messages)
+        token_ids = await self.in_pool(encode, num_chars)
+        continues = template.continue_final_message
+        start = final_text(to_turns(messages[-1:])) if continues else ""
+        return Prompt(tuple(token_ids), tuple(continue_ids), answer_start=start)
 
     async def raw(self, prompt: str | Sequence[int]) -> Prompt:
         """A raw completion's prompt: text, in which control tokens count as such (its author
@@ -71,7 +86,7 @@ class PromptBuilder:
             encode = partial(
                 self._engine.tokenizer.encode, prompt, parse_special=True, add_bos=True
             )
-            token_ids = await self._in_pool(encode)
+            token_ids = await self.in_pool(encode, len(prompt))
         else:
             # Its size first: a long list is not worth looking through.
             if len(prompt) >= (window := self._engine.model.window):
@@ -97,7 +112,13 @@ class PromptBuilder:
     async def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, as plain characters."""
         encode = self._engine.tokenizer.encode
-        return await self._in_pool(lambda: [len(encode(text)) for text in texts])
+        num_chars = sum(map(len, texts))
+        return await self.in_pool(lambda: [len(encode(text)) for text in texts], num_chars)
+
+    async def text_of(self, token_ids: Sequence[int], *, param: str = "prompt") -> str:
+        """The text of tokens, control tokens written out. Raises BadRequestError."""
+        work = partial(detokenized, self._engine.tokenizer, token_ids, param=param)
+        return await self.in_pool(work, len(token_ids))
 
     @property
     def template(self) -> ChatTemplate:
@@ -106,5 +127,36 @@ class PromptBuilder:
             self._template = ChatTemplate(self._engine.tokenizer)
         return self._template
 
-    async def _in_pool(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def in_pool(self, work: Callable[[], Result], num_chars: int) -> Result:
+        """Does slow work over so much text in a thread of its kind."""
+        pool = self._large_pool if num_chars > _LARGE_CHARS else self._pool
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _num_chars(message: ChatMessage) -> int:
+    """About how much text there is to look through."""
+    content = message.content
+    parts = [] if content is None or isinstance(content, str) else content
+    functions = (call.get("function") for call in message.tool_calls or ())
+    texts = (
+        content,
+        message.reasoning_content,
+        *(part.get("text") for part in parts),
+        *(one.get("arguments") for one in functions if isinstance(one, dict)),
+    )
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def detokenized(tokenizer: Tokenizer, token_ids: Sequence[int], *, param: str = "prompt") -> str:
+    """The text of tokens, control tokens written out. Raises BadRequestError for ids that are no
+    tokens."""
+    special = {token_id: text.encode() for text, token_id in tokenizer.special_tokens.items()}
+    vocab_size, token_bytes = tokenizer.vocab_size, tokenizer.token_bytes
+    parts: list[bytes] = []
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise BadRequestError(
+                f"{param} holds a token id outside 0 … {vocab_size - 1}", param=param
+            )
+        parts.append(special.get(token_id) or token_bytes(token_id))
+    return b"".join(parts).decode(errors="replace")

@@ -1,37 +1,61 @@
-"""From one engine stream to one run's events: queued, start, progress, delta."""
+"""`Relay`: from one engine stream to one run's events: queued, start, progress, thinking, delta."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from engine.api import Engine, Finish, OutputStream, RequestOutput
-from server.service.runs import Run
+from engine.api import Finish, OutputStream, RequestOutput
+from server.service.answer_pieces import PieceReader
+from server.service.fan_out import FanOut
+from server.service.queue_estimate import QueuePlace
+from server.service.run import Run
 
 OnOutput = Callable[[str, tuple[int, ...]], None]
 
-QUEUED_AFTER_S = 0.3
-"""A request that is scheduled sooner has not waited for long; also how often its place in the
-queue is looked at again."""
+QUEUED_AFTER_S = 0.2
+"""A request that is scheduled sooner has not waited for long."""
 
 
 class Relay:
-    """Reads one stream to its end. `start` holds the fields of the run's `start` event that are
-    known before; the stream's first progress adds `cached_tokens`."""
+    """Reads one stream to its end, in the fan-out: no task is woken for a delta. Owned by the
+    event loop's thread.
+
+    A run that has had nothing to tell for `heartbeat_s` tells again where it stands."""
 
     def __init__(
         self,
-        engine: Engine,
         run: Run,
         start: dict[str, object],
+        fan_out: FanOut,
+        place: Callable[[], QueuePlace | None],
+        *,
+        heartbeat_s: float,
         on_output: OnOutput | None = None,
+        reader: PieceReader | None = None,
     ) -> None:
-        self._engine = engine
+        """`start` holds the fields of the run's `start` event that are known before; the
+        stream's first progress adds `cached_tokens`. `place`: where the request waits; None when
+        it does not. `reader` None: the text is told as the engine gives it."""
         self._run = run
         self._start = start
+        self._fan_out = fan_out
+        self._place = place
+        self._heartbeat_s = heartbeat_s
         self._on_output = on_output
+        self._reader = reader
         self._is_started = False
+        self._told_position: int | None = None
+        self._progress = (0, start["prompt_tokens"])
+        self._last_seq = run.last_seq
+        self._quiet_since_s = asyncio.get_running_loop().time()
+        self._began_s = self._quiet_since_s
         self._texts: list[str] = []
+        self._stream: OutputStream | None = None
+        self._ended = asyncio.Event()
+        self._error: Exception | None = None
         self.token_ids: list[int] = []
 
     @property
@@ -39,29 +63,66 @@ class Relay:
         """All text so far."""
         return "".join(self._texts)
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many of the tokens so far were thinking."""
+        return 0 if self._reader is None else self._reader.reasoning_tokens
+
+    def finish_detail(self, finish: Finish) -> dict[str, Any]:
+        """What is to be told of `finish.detail`."""
+        return (
+            finish.detail.to_json() if self._reader is None else self._reader.finish_detail(finish)
+        )
+
     async def read(self, stream: OutputStream) -> Finish | None:
-        """Emits everything that the stream brings, and returns how it ended."""
-        first = await self._first(stream)
-        if first is not None:
-            self._tell(first)
-        async for output in stream:
-            self._tell(output)
+        """Emits everything that the stream brings, and returns how it ended. Raises what the run
+        or `on_output` raises for a piece of it."""
+        self._stream = stream
+        stream.follow(partial(self._fan_out.mark, self))
+        self._fan_out.watch(self)
+        try:
+            await self._ended.wait()
+        finally:
+            self._fan_out.unwatch(self)
+            stream.unfollow()
+        if self._error is not None:
+            raise self._error
         return stream.finish
 
-    async def _first(self, stream: OutputStream) -> RequestOutput | None:
-        """The first output; meanwhile `queued` events, whenever the place has changed."""
-        told: int | None = None
-        while True:
-            try:
-                async with asyncio.timeout(QUEUED_AFTER_S):
-                    return await stream.get()
-            except TimeoutError:
-                ahead = self._engine.queue_position(stream.request_id)
-                # A first step may take long without anybody ahead: that is no queue.
-                is_waiting = bool(ahead) or self._engine.stats.num_waiting > 0
-                if ahead is not None and is_waiting and ahead != told:
-                    told = ahead
-                    self._run.emit("queued", position=ahead + 1)
+    def flush(self) -> None:
+        """Tells what the stream has brought."""
+        stream = self._stream
+        output = stream.take() if stream is not None and self._error is None else None
+        if output is None:
+            return
+        try:
+            self._tell(output)
+        except Exception as error:  # noqa: BLE001 -- the reading task raises it
+            self._error = error
+        if self._error is not None or output.finish is not None:
+            self._ended.set()
+
+    def tick(self, now_s: float) -> None:
+        """Tells the place in the queue when it has changed, and what there is to tell when nothing
+        was told for long."""
+        if self._ended.is_set() or self._run.is_finished:
+            return
+        if self._run.last_seq != self._last_seq:
+            self._last_seq = self._run.last_seq
+            self._quiet_since_s = now_s
+        is_quiet = now_s - self._quiet_since_s >= self._heartbeat_s
+        if self._is_started and not is_quiet:
+            return
+        if now_s - self._began_s < min(QUEUED_AFTER_S, self._heartbeat_s):
+            return
+        place = self._place()
+        if place is not None and (is_quiet or place.position != self._told_position):
+            self._told_position = place.position
+            eta = {} if place.eta_ms is None else {"eta_ms": place.eta_ms}
+            self._run.emit("queued", position=place.position, **eta)
+        elif is_quiet:
+            prefilled, total = self._progress
+            self._run.emit("progress", prefilled=prefilled, total=total)
 
     def _tell(self, output: RequestOutput) -> None:
         progress = output.progress
@@ -69,11 +130,20 @@ class Relay:
             if not self._is_started:
                 self._is_started = True
                 self._run.emit("start", **self._start, cached_tokens=progress.cached)
+            self._progress = (progress.prefilled, progress.total)
             if progress.prefilled < progress.total:
                 self._run.emit("progress", prefilled=progress.prefilled, total=progress.total)
-        if output.text:
-            self._run.emit("delta", text=output.text)
-            self._texts.append(output.text)
+        text = output.text if self._reader is None else self._read(self._reader, output)
+        if text:
+            self._run.emit_delta(text)
+            self._texts.append(text)
         self.token_ids += output.token_ids
         if self._on_output is not None:
-            self._on_output(output.text, output.token_ids)
+            self._on_output(text, output.token_ids)
+
+    def _read(self, reader: PieceReader, output: RequestOutput) -> str:
+        """Tells the thinking of `output`, and returns its text."""
+        piece = reader.push(output)
+        if piece.reasoning:
+            self._run.emit("thinking", text=piece.reasoning)
+        return piece.text

@@ -13,6 +13,8 @@ from engine.api import Finish, Usage
 from server.service.answer_pieces import Piece
 from server.service.errors import ServiceError
 from server.service.events import to_json
+from server.service.prices import PriceList
+from server.service.text_json import text_json
 from server.service.token_logprobs import TokenEntry, TokenTexts
 from server.service.usage import total_usage, usage_json
 
@@ -35,8 +37,12 @@ class Shape(Protocol):
         """What a choice says of the probabilities of its tokens."""
         ...
 
-    def delta(self, text_json: bytes) -> bytes:
+    def delta(self, content: bytes) -> bytes:
         """The part of a stream choice that carries a text (given as JSON)."""
+        ...
+
+    def reasoning(self, piece: Piece) -> bytes:
+        """In place of `delta`, for a piece with reasoning."""
         ...
 
     def opening(self) -> bytes | None:
@@ -51,13 +57,19 @@ class ChatShape:
 
     def choice(self, index: int, piece: Piece) -> dict[str, Any]:
         message = {"role": "assistant", "content": piece.text, "refusal": None}
+        if piece.reasoning:
+            message["reasoning_content"] = piece.reasoning
         return {"index": index, "message": message, "logprobs": piece.logprobs}
 
     def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
         return texts.chat(entries)
 
-    def delta(self, text_json: bytes) -> bytes:
-        return b'"delta":{"content":%b}' % text_json
+    def delta(self, content: bytes) -> bytes:
+        return b'"delta":{"content":%b}' % content
+
+    def reasoning(self, piece: Piece) -> bytes:
+        content = b',"content":%b' % text_json(piece.text) if piece.text else b""
+        return b'"delta":{"reasoning_content":%b%b}' % (text_json(piece.reasoning), content)
 
     def opening(self) -> bytes | None:
         return b'"delta":{"role":"assistant","content":""}'
@@ -74,8 +86,12 @@ class TextShape:
     def logprobs(self, texts: TokenTexts, entries: Sequence[TokenEntry]) -> dict[str, Any]:
         return texts.text(entries)
 
-    def delta(self, text_json: bytes) -> bytes:
-        return b'"text":%b' % text_json
+    def delta(self, content: bytes) -> bytes:
+        return b'"text":%b' % content
+
+    def reasoning(self, piece: Piece) -> bytes:
+        # A raw completion is the model's text, whatever the model means by it.
+        return self.delta(text_json(piece.reasoning + piece.text))
 
     def opening(self) -> bytes | None:
         return None
@@ -94,16 +110,18 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
     """What every object of one reply has in common. `lowered`: the effective max_tokens when the
-    caller had asked for more than the window has room for."""
+    caller had asked for more than the window has room for. `prices` None: no cost is told."""
 
     id: str
     created: int
     model: str
     lowered: int | None = None
+    prices: PriceList | None = None
 
 
 def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage: Usage) -> bytes:
     """The JSON of a reply that is not streamed."""
+    reasoning_tokens = sum(choice.reasoning_tokens for choice in choices)
     reply: dict[str, Any] = {
         "id": head.id,
         "object": shape.object,
@@ -117,7 +135,7 @@ def whole_reply(shape: Shape, head: ReplyHead, choices: Sequence[Choice], usage:
             }
             for index, choice in enumerate(choices)
         ],
-        "usage": usage_json(usage),
+        "usage": usage_json(usage, prices=head.prices, reasoning_tokens=reasoning_tokens or None),
     }
     if head.lowered is not None:
         reply |= {"max_tokens": head.lowered, "max_tokens_lowered": True}
@@ -135,6 +153,7 @@ class ChunkEncoder:
         self._shape = shape
         self._includes_usage = includes_usage
         self._num_choices = num_choices
+        self._prices = head.prices
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b' % (
             to_json(head.id),
             to_json(shape.chunk_object),
@@ -148,6 +167,8 @@ class ChunkEncoder:
         self._tail = b',"usage":null}\n\n' if includes_usage else b"}\n\n"
         # All of a text frame but the text and what stands right before it.
         self._text_tail = b',"logprobs":null,"finish_reason":null}]' + self._tail
+        self._text_frames: dict[int, tuple[bytes, bytes]] = {}
+        """By choice: what stands before and behind a text that is told alone."""
 
     def opening(self, index: int) -> bytes:
         """The frame that tells the role, before a choice's first text; empty where there is
@@ -165,17 +186,33 @@ class ChunkEncoder:
 
     def piece(self, index: int, piece: Piece) -> bytes:
         """A piece of a choice's text, with what is told of its tokens."""
-        tail = self._text_tail
-        if piece.logprobs is not None:
-            tail = b',"logprobs":%b,"finish_reason":null}]%b' % (
-                to_json(piece.logprobs),
-                self._tail,
-            )
-        return b'%b,"choices":[{"index":%d,%b%b' % (
+        if piece.reasoning or piece.logprobs is not None:
+            return self._rich_piece(index, piece)
+        frame = self._text_frames.get(index)
+        if frame is None:
+            frame = self._text_frames[index] = self._text_frame(index)
+        before, behind = frame
+        return before + text_json(piece.text) + behind
+
+    def _text_frame(self, index: int) -> tuple[bytes, bytes]:
+        mark = b"\0"  # which no JSON holds
+        delta = self._shape.delta(mark)
+        whole = b'%b,"choices":[{"index":%d,%b%b' % (self._head, index, delta, self._text_tail)
+        before, _, behind = whole.partition(mark)
+        return before, behind
+
+    def _rich_piece(self, index: int, piece: Piece) -> bytes:
+        delta = (
+            self._shape.reasoning(piece)
+            if piece.reasoning
+            else self._shape.delta(text_json(piece.text))
+        )
+        return b'%b,"choices":[{"index":%d,%b,"logprobs":%b,"finish_reason":null}]%b' % (
             self._head,
             index,
-            self._shape.delta(to_json(piece.text)),
-            tail,
+            delta,
+            b"null" if piece.logprobs is None else to_json(piece.logprobs),
+            self._tail,
         )
 
     def finish(self, index: int, finish: Finish, detail: dict[str, Any]) -> bytes:
@@ -197,7 +234,8 @@ class ChunkEncoder:
         """The usage chunk, if it is wanted, and `[DONE]`."""
         if not self._includes_usage:
             return DONE
-        usage = usage_json(total_usage(usages, self._num_choices))
+        total = total_usage(usages, self._num_choices)
+        usage = usage_json(total, prices=self._prices, reasoning_tokens=reasoning_tokens or None)
         return b'%b,"choices":[],"usage":%b}\n\n%b' % (self._head, to_json(usage), DONE)
 
     def error(self, error: ServiceError) -> bytes:

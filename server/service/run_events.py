@@ -1,11 +1,12 @@
 """`GET /v1/runs/{run}/events`: a run's events as server-sent events.
 
-`after_seq` in the query or `Last-Event-ID` resumes after an event.
+`after_seq` in the query or `Last-Event-ID` resumes after an event; where nothing comes any more,
+the reply is 204.
 """
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from collections.abc import Callable
 from urllib.parse import parse_qs
 
 from server.service.auth import Auth, UserId
@@ -13,11 +14,15 @@ from server.service.errors import ResumeGoneError
 from server.service.exchange import Exchange
 from server.service.http import Scope, text_header, watch_client
 from server.service.limits import ServiceLimits
-from server.service.runs import Run, RunRegistry
-from server.service.sse import event_stream, run_frame
+from server.service.run import Run, RunReader
+from server.service.runs import RunRegistry
+from server.service.sse import run_frame, send_events
 
 PREFIX = "/v1/runs/"
 SUFFIX = "/events"
+
+_MAX_WRITE_BYTES = 256 << 10
+"""After so much the client must show that it reads before it gets more."""
 
 
 class RunEventRoutes:
@@ -29,16 +34,17 @@ class RunEventRoutes:
         self._limits = limits
 
     async def events(self, exchange: Exchange) -> None:
-        run = self._own_run(exchange)
-        exchange.status = 200
-        async with (
-            watch_client(exchange.receive),
-            event_stream(exchange.send, self._limits, exchange.headers) as writer,
-            aclosing(run.events(_after_seq(exchange.scope))) as events,
-        ):
-            async for event in events:
-                await writer.write(run_frame(event))
-            await writer.end()
+        run, after_seq = self._own_run(exchange), _after_seq(exchange.scope)
+        if run.is_finished and after_seq >= run.last_seq:
+            # A browser's EventSource comes back after every end; only this makes it stop.
+            exchange.status = 204
+            start = {"type": "http.response.start", "status": 204, "headers": exchange.headers}
+            await exchange.send(start)
+            await exchange.send({"type": "http.response.body", "body": b""})
+            return
+        source = _RunFrames(run, after_seq)
+        async with watch_client(exchange.receive):
+            await send_events(exchange, source, self._limits)
 
     def _own_run(self, exchange: Exchange) -> Run:
         run_id = exchange.path.removeprefix(PREFIX).removesuffix(SUFFIX)
@@ -55,6 +61,39 @@ class RunEventRoutes:
         scheme, _, value = given.partition(" ")
         session = self._auth.user_from_session(value.strip())
         return session if scheme.lower() == "bearer" and session else exchange.caller.user
+
+
+class _RunFrames:
+    """A run's events as frames: an `sse.EventSource`."""
+
+    def __init__(self, run: Run, after_seq: int) -> None:
+        self._run = run
+        self._after_seq = after_seq
+        self._reader: RunReader | None = None
+        self._on_ready: Callable[[], None] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._reader is not None and self._reader.is_done
+
+    def take(self) -> bytes:
+        reader, on_ready = self._reader, self._on_ready
+        if reader is None or on_ready is None:
+            return b""
+        frames = b"".join([run_frame(event) for event in reader.take(_MAX_WRITE_BYTES)])
+        if reader.has_more:
+            on_ready()
+        return frames
+
+    def follow(self, on_ready: Callable[[], None]) -> None:
+        self._on_ready = on_ready
+        self._reader = self._run.follow(self._after_seq, on_ready)
+        on_ready()
+
+    def unfollow(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 def _after_seq(scope: Scope) -> int:

@@ -1,18 +1,12 @@
-"""Runs: one task and one event log per answer. A run outlives every socket that follows it.
-
-The log is the only buffer: a reader is a cursor into it, so a reader that stalls costs nothing
-and catches up with a snapshot.
-"""
+"""`RunRegistry`: all runs of this process, one task each, and the logs of those that ended."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from engine.api import FinishType
 from server.service.admission import Ticket
@@ -25,154 +19,14 @@ from server.service.errors import (
     ShuttingDownError,
     from_unknown,
 )
-from server.service.events import Event
 from server.service.limits import ServiceLimits
-from server.service.run_log import RunLog
+from server.service.run import Run
 
 log = logging.getLogger(__name__)
 
-Produce = Callable[["Run"], Awaitable[None]]
-OnCancel = Callable[[FinishType], None]
+__all__ = ["Produce", "Run", "RunRegistry"]
 
-
-class Run:
-    """One answer in the making. Owned by the event loop's thread."""
-
-    def __init__(self, run_id: str, owner: UserId, key: str | None, max_events: int) -> None:
-        self.id = run_id
-        self.owner = owner
-        self.key = key
-        self.conversation: str | None = None
-        self.message: str | None = None
-        self.cancel_detail: FinishType | None = None
-        """Why the run was asked to end; None while nobody asked."""
-        self.is_retryable = False
-        """The run ended by an error after which the same message may be sent again."""
-        self._log = RunLog(run_id, max_events)
-        self._listeners: set[RunReader] = set()
-        self._on_cancel: OnCancel | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        return self._log.is_ended
-
-    @property
-    def last_seq(self) -> int:
-        return self._log.last_seq
-
-    @property
-    def text(self) -> str:
-        """What this run's deltas so far join to."""
-        return self._log.text
-
-    def emit(self, type: str, **fields: Any) -> int:
-        """Appends an event, wakes the readers, returns its number.
-
-        Raises ValueError for an unknown type or a missing field, RuntimeError after the end."""
-        event = self._log.append(type, fields)
-        if type == "accepted":
-            self.conversation = fields["conversation"]
-            self.message = fields["message"]
-        for reader in self._listeners:
-            reader.wake()
-        return event.seq
-
-    def fail(self, error: ServiceError) -> None:
-        """Ends the run with an `error` event; nothing if it has ended already."""
-        if not self.is_finished:
-            self.is_retryable = error.retryable
-            named = {"id": self.key} if self.key is not None else {}
-            self.emit("error", **named, **error.event_fields())
-
-    def cancel(self, detail: FinishType = FinishType.CANCELLED) -> None:
-        """Asks the generation to end with `detail`; the first reason stays. Idempotent; the
-        run still ends by its own `finish`."""
-        if self.is_finished or self.cancel_detail is not None:
-            return
-        self.cancel_detail = detail
-        if self._on_cancel is not None:
-            self._on_cancel(detail)
-
-    @contextmanager
-    def cancelling(self, on_cancel: OnCancel) -> Iterator[None]:
-        """Inside the block `cancel` calls `on_cancel`; at once if it was called before."""
-        self._on_cancel = on_cancel
-        if self.cancel_detail is not None:
-            on_cancel(self.cancel_detail)
-        try:
-            yield
-        finally:
-            self._on_cancel = None
-
-    def read(self, after_seq: int) -> list[Event]:
-        """Events after `after_seq`, without waiting."""
-        return self._log.read(after_seq)
-
-    def follow(self, after_seq: int, wake: Callable[[], None]) -> RunReader:
-        """A cursor that calls `wake` when there is more. Close it."""
-        reader = RunReader(self, after_seq, wake)
-        self._listeners.add(reader)
-        return reader
-
-    def unfollow(self, reader: RunReader) -> None:
-        self._listeners.discard(reader)
-        self.settle()
-
-    @property
-    def num_bytes(self) -> int:
-        """About what the run's log takes in memory once the run has settled."""
-        return self._log.num_bytes
-
-    def settle(self) -> None:
-        """Folds the log of a run that has ended, unless somebody has not read it all yet."""
-        if self.is_finished and not any(reader.has_more for reader in self._listeners):
-            self._log.fold_all()
-
-    async def events(self, after_seq: int = 0) -> AsyncGenerator[Event, None]:
-        """Replays the events after `after_seq`, then follows until the run has ended."""
-        woken = asyncio.Event()
-        reader = self.follow(after_seq, woken.set)
-        try:
-            while True:
-                woken.clear()
-                for event in reader.take():
-                    yield event
-                if reader.is_done:
-                    return
-                if not reader.has_more:
-                    await woken.wait()
-        finally:
-            reader.close()
-
-
-class RunReader:
-    """One reader's cursor into a run's log. Owned by the event loop's thread."""
-
-    __slots__ = ("_cursor", "run", "wake")
-
-    def __init__(self, run: Run, after_seq: int, wake: Callable[[], None]) -> None:
-        self.run = run
-        self.wake = wake
-        self._cursor = min(max(after_seq, 0), run.last_seq)
-
-    @property
-    def has_more(self) -> bool:
-        return self._cursor < self.run.last_seq
-
-    @property
-    def is_done(self) -> bool:
-        """The run has ended and its last event was taken."""
-        return self.run.is_finished and not self.has_more
-
-    def take(self) -> list[Event]:
-        """Everything new."""
-        events = self.run.read(self._cursor)
-        if events:
-            self._cursor = events[-1].seq
-        return events
-
-    def close(self) -> None:
-        self.run.unfollow(self)
+Produce = Callable[[Run], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,16 +47,22 @@ class RunRegistry:
 
     Holds each run's task, and each ended run for `run_log_ttl_s` so that clients can come back.
     `admit` gives the owner's run its place, which is given back when the run has ended; it raises
-    a ServiceError when no new run may begin now."""
+    a ServiceError when no new run may begin now. `on_ended` hears of each run that has ended."""
 
     def __init__(
-        self, limits: ServiceLimits, admit: Callable[[UserId], Ticket] = _admit_all
+        self,
+        limits: ServiceLimits,
+        admit: Callable[[UserId], Ticket] = _admit_all,
+        on_ended: Callable[[Run], None] | None = None,
     ) -> None:
         self._limits = limits
         self._admit = admit
+        self._on_ended = on_ended
         self._runs: dict[str, Run] = {}
         self._keys: dict[tuple[UserId, str], Run] = {}
         self._tasks: dict[asyncio.Task[None], Run] = {}
+        self._owned: dict[UserId, dict[str, Run]] = {}
+        """The runs in `_tasks`, by owner: a run is opened without a look at everybody's."""
         self._ended: dict[str, _Kept] = {}
         self._ended_bytes = 0
         self._is_closed = False
@@ -240,7 +100,8 @@ class RunRegistry:
             self._execute(run, produce, ticket), name=run.id
         )
         self._tasks[task] = run
-        task.add_done_callback(self._tasks.pop)
+        self._owned.setdefault(owner, {})[run.id] = run
+        task.add_done_callback(self._task_done)
         return run
 
     def get(self, run_id: str) -> Run | None:
@@ -249,7 +110,7 @@ class RunRegistry:
 
     def active(self, owner: UserId) -> list[Run]:
         """The owner's runs that have not ended, oldest first."""
-        return [run for run in self._tasks.values() if run.owner == owner and not run.is_finished]
+        return [run for run in self._owned.get(owner, {}).values() if not run.is_finished]
 
     def active_in(self, conversation: str) -> Run | None:
         """The run that answers in a conversation, if one has not ended."""
@@ -257,6 +118,11 @@ class RunRegistry:
             if run.conversation == conversation and not run.is_finished:
                 return run
         return None
+
+    @property
+    def num_running(self) -> int:
+        """Runs that have not ended."""
+        return len(self._tasks)
 
     async def drain(self, grace_s: float) -> None:
         """Opens no more runs, and lets those that run end for `grace_s` seconds. Idempotent."""
@@ -281,6 +147,13 @@ class RunRegistry:
             kept.timer.cancel()
         self._ended.clear()
 
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        run = self._tasks.pop(task)
+        runs = self._owned[run.owner]
+        del runs[run.id]
+        if not runs:
+            del self._owned[run.owner]
+
     async def _wait(self, timeout_s: float) -> None:
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=timeout_s)
@@ -303,6 +176,8 @@ class RunRegistry:
             self._retire(run)
 
     def _retire(self, run: Run) -> None:
+        if self._on_ended is not None:
+            self._on_ended(run)
         if run.is_retryable:
             self._free_key(run)
         run.settle()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -19,8 +19,9 @@ from engine.api import SamplingParams
 from server.service.errors import BadRequestError
 from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
-from server.service.options import GenerationOptions
-from server.service.validation import told_validation
+from server.service.options import MAX_MAX_TOKENS, GenerationOptions
+from server.service.template_options import TemplateOptions, template_options
+from server.service.validation import check_metadata, told_validation
 
 MAX_LOGPROBS = SamplingParams.MAX_LOGPROBS
 
@@ -38,6 +39,8 @@ class CompletionFields(GenerationOptions, frozen=True, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
+    service_tier: str | None = None
+    metadata: dict[str, str] | None = None
 
     @property
     def num_choices(self) -> int:
@@ -51,6 +54,11 @@ class CompletionFields(GenerationOptions, frozen=True, kw_only=True):
     def num_logprobs(self) -> int | None:
         """How many alternatives are told with each token's log probability; None: tell none."""
         raise NotImplementedError
+
+    @property
+    def least_max_tokens(self) -> int:
+        """The shortest answer that may be asked for."""
+        return 1
 
     @property
     def includes_usage(self) -> bool:
@@ -77,12 +85,22 @@ class ChatCompletionBody(CompletionFields, frozen=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
     @property
     def num_logprobs(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
+    def template(self) -> TemplateOptions:
+        """How the messages become a prompt. Raises BadRequestError."""
+        return template_options(
+            self.add_generation_prompt, self.continue_final_message, self.chat_template_kwargs
+        )
+
     def check(self) -> None:
+        self.template()
         if self.top_logprobs is None:
             return
         if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
@@ -98,11 +116,18 @@ class CompletionBody(CompletionFields, frozen=True, kw_only=True):
     prompt: str | list[str | int | list[int]]
     logprobs: int | bool | None = None
     best_of: int | None = None
+    echo: bool | None = None
+
+    @property
+    def least_max_tokens(self) -> int:
+        return 0 if self.echo else 1
 
     @property
     def num_prompts(self) -> int:
-        is_one = isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt)
-        return 1 if is_one else len(self.prompt)
+        prompt = self.prompt
+        # The first item tells: `prompts` refuses a list of several kinds.
+        is_one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+        return 1 if is_one else len(prompt)
 
     @property
     def num_logprobs(self) -> int | None:
@@ -114,6 +139,12 @@ class CompletionBody(CompletionFields, frozen=True, kw_only=True):
                 f"logprobs must be a number from 0 to {MAX_LOGPROBS}, not {self.logprobs}",
                 param="logprobs",
             )
+        if self.echo and self.num_logprobs is not None:
+            raise BadRequestError(
+                "echo together with logprobs is not supported by this server: it does not "
+                "compute the probabilities of a prompt's tokens",
+                param="echo",
+            )
         if self.best_of is not None and self.best_of != self.num_choices:
             raise BadRequestError(
                 "best_of is not supported by this server, unless it equals n", param="best_of"
@@ -124,9 +155,10 @@ class CompletionBody(CompletionFields, frozen=True, kw_only=True):
         Raises BadRequestError."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        kinds = {type(item) for item in self.prompt}
+        # No loops in Python over what may be a list of half a million.
+        kinds = set(map(type, self.prompt))
         if kinds == {int}:
-            return [[item for item in self.prompt if isinstance(item, int)]]
+            return [cast(list[int], self.prompt)]
         if len(self.prompt) > max_prompts:
             raise BadRequestError(f"prompt may hold at most {max_prompts} prompts", param="prompt")
         if len(kinds) == 1:
@@ -145,6 +177,15 @@ _EMPTY: tuple[Any, ...] = (None, [], {})
 _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (None, 0),
     "echo": _OFF,
+    "chat_template": (None,),
+    "documents": _EMPTY,
+    "structured_outputs": (None,),
+    "use_beam_search": _OFF,
+    "truncate_prompt_tokens": (None,),
+    "allowed_token_ids": _EMPTY,
+    "bad_words": _EMPTY,
+    "skip_special_tokens": (None, True),
+    "prompt_logprobs": (None,),
     "suffix": (None, ""),
     "best_of": (None, 1),
     "tools": _EMPTY,
@@ -167,9 +208,7 @@ that does read one of them says so in its struct."""
 
 _NO_EFFECT = frozenset(
     {
-        "metadata",
         "store",
-        "service_tier",
         "parallel_tool_calls",
         "prediction",
         "prompt_cache_key",
@@ -196,8 +235,10 @@ def parse(
     max_tokens = getattr(body, "max_completion_tokens", None)
     name = "max_tokens" if max_tokens is None else "max_completion_tokens"
     limit = body.max_tokens if max_tokens is None else max_tokens
-    if limit is not None and limit < 1:
-        raise BadRequestError(f"{name} must be at least 1, not {limit}", param=name)
+    if limit is not None and limit < (least := body.least_max_tokens):
+        raise BadRequestError(f"{name} must be at least {least}, not {limit}", param=name)
+    if limit is not None and limit > MAX_MAX_TOKENS:
+        raise BadRequestError(f"{name} must be at most {MAX_MAX_TOKENS}", param=name)
     if not 1 <= body.num_choices <= limits.max_choices:
         raise BadRequestError(f"n must be from 1 to {limits.max_choices}", param="n")
     num_sequences = body.num_prompts * body.num_choices
@@ -207,22 +248,41 @@ def parse(
             f"answers; one request may ask for at most {most}",
             param="prompt" if body.num_prompts > 1 else "n",
         )
+    check_metadata(body.metadata or {})
     body.check()
-    read = _read_fields(kind)
-    for field, neutral in _NOT_SUPPORTED.items():
-        if field in raw and field not in read and not _is_among(raw[field], neutral):
+    for field, neutral in unsupported_fields(kind).items():
+        if field in raw and not is_among(raw[field], neutral):
             raise BadRequestError(f"{field} is not supported by this server", param=field)
-    ignored = [name for name in raw if name not in read | _NO_EFFECT | _NOT_SUPPORTED.keys()]
+    known = _known_fields(kind)
+    ignored = [name for name in raw if name not in known]
     return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
 
 
 @cache
-def _read_fields(kind: type[CompletionFields]) -> frozenset[str]:
+def _read_fields(kind: type[GenerationOptions]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
-def _is_among(value: Any, neutral: tuple[Any, ...]) -> bool:
+@cache
+def _known_fields(kind: type[CompletionFields]) -> frozenset[str]:
+    return _read_fields(kind) | _NO_EFFECT | _NOT_SUPPORTED.keys()
+
+
+def is_among(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether `value` is one of `neutral`, of the same kind."""
     # 0 == False, but `logprobs: 0` asks for something where `logprobs: false` does not.
     return any(
         value == item and isinstance(value, bool) == isinstance(item, bool) for item in neutral
     )
+
+
+@cache
+def unsupported_fields(kind: type[GenerationOptions]) -> dict[str, tuple[Any, ...]]:
+    """Fields that this server knows and `kind` does not read, each with its neutral values."""
+    read = _read_fields(kind)
+    return {name: values for name, values in _NOT_SUPPORTED.items() if name not in read}
+
+
+def fields_without_effect(kind: type[GenerationOptions]) -> frozenset[str]:
+    """Fields that are accepted and change nothing."""
+    return _NO_EFFECT - _read_fields(kind)

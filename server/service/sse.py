@@ -1,19 +1,24 @@
-"""Server-sent events over plain ASGI: frames in, a heartbeat until the first one, and an end to
+"""Replies of server-sent events: frames in, heartbeats where nothing happens, and an end to
 clients that do not read.
 
-The frames come ready made (`replies.ChunkEncoder`, `run_frame`); this module only sends.
+The frames come ready made (`replies.ChunkEncoder`, `run_frame`); this module only sends. What is
+new is written within the fan-out, without a task switch; the task of the request only waits for
+the end, or for a client that takes less than is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
 from server.service.events import Event
-from server.service.http import Send, SlowClientError
+from server.service.exchange import Exchange
+from server.service.http import ClientGoneError, SlowClientError
 from server.service.limits import ServiceLimits
 from server.service.replies import HEARTBEAT
+from server.service.wire import BodyWire, body_wire
 
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -27,76 +32,130 @@ def run_frame(event: Event) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (event.seq, event.data)
 
 
-class SSEWriter:
-    """Sends frames of one stream. Owned by the task that answers the request."""
+class EventSource(Protocol):
+    """What a reply is made from. Owned by the event loop's thread."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._loop = asyncio.get_running_loop()
-        self._is_begun = False
-        self._sending_since: float | None = None
+    @property
+    def is_done(self) -> bool:
+        """Nothing comes behind what was taken."""
+        ...
 
-    async def write(self, frames: bytes) -> None:
-        """Sends one or more whole frames; waits while the client's buffer is full."""
-        self._is_begun = True
-        self._sending_since = self._loop.time()
-        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
-        self._sending_since = None
+    def take(self) -> bytes:
+        """What is new, as whole frames; empty where nothing is. What it raises ends the reply."""
+        ...
 
-    async def end(self, frames: bytes = b"") -> None:
-        """Sends the last frames and ends the reply."""
-        self._is_begun = True
-        self._sending_since = self._loop.time()
-        await self._send({"type": "http.response.body", "body": frames, "more_body": False})
-        self._sending_since = None
+    def follow(self, on_ready: Callable[[], None]) -> None:
+        """`on_ready` is called whenever there may be something to take, and at once if there is.
+        It does not take by itself."""
+        ...
 
-    def is_stalled(self, timeout_s: float) -> bool:
-        """A send has waited for the client longer than `timeout_s`."""
-        since = self._sending_since
-        return since is not None and self._loop.time() - since > timeout_s
-
-    async def beat(self) -> None:
-        """A comment that keeps proxies from closing a stream that has not begun."""
-        if not self._is_begun:
-            await self._send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+    def unfollow(self) -> None:
+        """`on_ready` is not called any more. Idempotent."""
+        ...
 
 
-@asynccontextmanager
-async def event_stream(
-    send: Send, limits: ServiceLimits, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> AsyncIterator[SSEWriter]:
-    """Starts the reply and yields its writer. Raises SlowClientError inside the block when a
-    send stalls for `send_timeout_s`."""
-    task = asyncio.current_task()
-    assert task is not None
-    is_slow = False
-    await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]})
-    writer = SSEWriter(send)
+async def send_events(exchange: Exchange, source: EventSource, limits: ServiceLimits) -> None:
+    """The whole reply, from its headers to its end.
 
-    async def watch() -> None:
-        nonlocal is_slow
-        loop = asyncio.get_running_loop()
-        tick_s = min(limits.heartbeat_s, limits.send_timeout_s / 4)
-        next_beat = loop.time() + limits.heartbeat_s
-        while not writer.is_stalled(limits.send_timeout_s):
-            await asyncio.sleep(tick_s)
-            if loop.time() >= next_beat:
-                next_beat = loop.time() + limits.heartbeat_s
-                try:
-                    async with asyncio.timeout(limits.send_timeout_s):
-                        await writer.beat()
-                except TimeoutError:
-                    break
-        is_slow = True
-        task.cancel()
-
-    watcher = asyncio.create_task(watch())
+    Raises SlowClientError for a client that takes nothing for `send_timeout_s`, ClientGoneError or
+    ConnectionError for one that left, and what `source.take` raised."""
+    exchange.status = 200
+    headers = [*HEADERS, *exchange.headers]
+    start = {"type": "http.response.start", "status": 200, "headers": headers}
+    await _in_time(exchange.send(start), limits.send_timeout_s)
+    reply = _Reply(body_wire(exchange.send), source, limits)
+    exchange.fan_out.watch(reply)
     try:
-        yield writer
-    except asyncio.CancelledError:
-        if is_slow and task.uncancel() == 0:
-            raise SlowClientError from None
-        raise
+        source.follow(partial(exchange.fan_out.mark, reply))
+        await reply.sent()
     finally:
-        watcher.cancel()
-        await asyncio.gather(watcher, return_exceptions=True)
+        reply.close()
+        source.unfollow()
+        exchange.fan_out.unwatch(reply)
+
+
+class _Reply:
+    """One reply that is being sent: `flush` and `tick` within the fan-out, `sent` in the task of
+    the request."""
+
+    def __init__(self, wire: BodyWire, source: EventSource, limits: ServiceLimits) -> None:
+        self._wire = wire
+        self._source = source
+        self._heartbeat_s = limits.heartbeat_s
+        self._send_timeout_s = limits.send_timeout_s
+        self._news = asyncio.Event()
+        """Something that only the task can do: the end, or to wait for the client."""
+        self._last: bytes | None = None
+        """The last frames, when there are."""
+        self._error: Exception | None = None
+        self._is_closed = False
+        self._has_written = True
+        self._quiet_since_s = 0.0
+
+    def flush(self) -> None:
+        """Writes what is new; leaves it where it waits, and merges, while the client is slow."""
+        wire, source = self._wire, self._source
+        if self._is_closed or self._last is not None:
+            return
+        if wire.is_full or wire.is_gone:
+            self._news.set()
+            return
+        try:
+            frames = source.take()
+        except Exception as error:  # noqa: BLE001 -- raised in the task that answers
+            self._error = error
+            self._news.set()
+            return
+        if source.is_done:
+            self._last = frames
+            self._news.set()
+        elif frames:
+            wire.write(frames)
+            self._has_written = True
+            if wire.is_full:
+                self._news.set()
+
+    def tick(self, now_s: float) -> None:
+        """A heartbeat where nothing was written for `heartbeat_s`: proxies, and clients, take a
+        silent connection for a dead one."""
+        if self._has_written:
+            self._has_written = False
+            self._quiet_since_s = now_s
+        elif now_s - self._quiet_since_s >= self._heartbeat_s and self._last is None:
+            self._quiet_since_s = now_s
+            wire = self._wire
+            if not wire.is_full:
+                wire.write(HEARTBEAT)
+            self._news.set()
+
+    async def sent(self) -> None:
+        """Returns when the reply has been sent to its end."""
+        while self._last is None:
+            await self._news.wait()
+            self._news.clear()
+            if self._error is not None:
+                raise self._error
+            if self._wire.is_gone:
+                raise ClientGoneError
+            if self._wire.is_full:
+                await self._drained()
+                self.flush()
+        await self._drained()
+        await _in_time(self._wire.end(self._last), self._send_timeout_s)
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self._is_closed = True
+
+    async def _drained(self) -> None:
+        if self._wire.is_full:
+            await _in_time(self._wire.drained(), self._send_timeout_s)
+
+
+async def _in_time(sending: Awaitable[None], timeout_s: float) -> None:
+    """Raises SlowClientError where the client lets `sending` wait for longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await sending
+    except TimeoutError:
+        raise SlowClientError from None

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import codecs
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from engine.api import FinishType, RequestOutput, Tokenizer, TokenLogprobs
@@ -31,8 +32,10 @@ class TokenEntry:
 class LogprobAligner:
     """Gives the entries of one choice out with its text. Owned by the task that answers."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, includes_stop: bool = False) -> None:
+        """`includes_stop`: the token that ended the answer is told, where the caller chose it."""
         self._tokenizer = tokenizer
+        self._untold = (FinishType.EOS,) if includes_stop else _ENDING_TOKENS
         self._decoder = _UTF8(errors="replace")
         self._num_decoded = 0
         self._num_sent = 0
@@ -46,7 +49,7 @@ class LogprobAligner:
             self._num_decoded += len(self._decoder.decode(data))
         self._num_sent += len(output.text)
         detail = None if output.finish is None else output.finish.detail.type
-        if detail in _ENDING_TOKENS and self._waiting:
+        if detail in self._untold and self._waiting:
             self._waiting.pop()
         found: list[TokenEntry] = []
         while self._waiting and self._waiting[0].offset < self._num_sent:
@@ -62,7 +65,17 @@ class TokenTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = {token_id: text for text, token_id in tokenizer.special_tokens.items()}
+
+    @cached_property
+    def _special(self) -> Mapping[int, str]:
+        return {token_id: text for text, token_id in self._tokenizer.special_tokens.items()}
+
+    def text_of(self, token_id: int) -> str:
+        """What a token looks like; a part of a character is U+FFFD."""
+        special = self._special.get(token_id)
+        if special is not None:
+            return special
+        return self._tokenizer.token_bytes(token_id).decode(errors="replace")
 
     def chat(self, entries: Sequence[TokenEntry]) -> dict[str, Any]:
         """`choices[].logprobs` of a chat completion."""

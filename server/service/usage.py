@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.api import Timing, Usage
+from server.service.prices import PriceList
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """OpenAI's usage object, with the cached part of the prompt in both common forms."""
-    return {
+def usage_json(
+    usage: Usage, *, prices: PriceList | None = None, reasoning_tokens: int | None = None
+) -> dict[str, Any]:
+    """OpenAI's usage object, with the cached part of the prompt in both common forms; with
+    `prices` it tells the cost, our extension. `reasoning_tokens`: those of the completion tokens
+    that are not the answer; None: not told."""
+    told: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
@@ -18,6 +23,16 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "prompt_cache_hit_tokens": usage.cached_tokens,
         "prompt_cache_miss_tokens": usage.prompt_tokens - usage.cached_tokens,
     }
+    if reasoning_tokens is not None:
+        told["completion_tokens_details"] = {"reasoning_tokens": reasoning_tokens}
+    if prices is not None:
+        told["cost"] = prices.cost_json(usage)
+    return told
+
+
+def usage_from_json(told: Mapping[str, Any]) -> Usage:
+    """The usage that `usage_json` told."""
+    return Usage(told["prompt_tokens"], told["completion_tokens"], told["prompt_cache_hit_tokens"])
 
 
 def total_usage(choices: Sequence[Usage], num_choices: int) -> Usage:

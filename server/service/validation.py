@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -22,6 +23,24 @@ def told_validation(error: msgspec.ValidationError) -> BadRequestError:
     if path:
         return BadRequestError(f"{path}: {reason[0].lower()}{reason[1:]}", param=path)
     return BadRequestError(reason)
+
+
+MAX_METADATA = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+
+
+def check_metadata(metadata: Mapping[str, str]) -> None:
+    """Raises BadRequestError for more than OpenAI's reference allows."""
+    if len(metadata) > MAX_METADATA:
+        raise BadRequestError(f"metadata may hold at most {MAX_METADATA} pairs", param="metadata")
+    for key, value in metadata.items():
+        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
+            raise BadRequestError(
+                f"a key of metadata may have at most {MAX_METADATA_KEY_CHARS} characters, "
+                f"and a value {MAX_METADATA_VALUE_CHARS}",
+                param="metadata",
+            )
 
 
 def refuse_nul(text: str, param: str) -> None:

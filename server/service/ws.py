@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from server.service.errors import ForbiddenError
 from server.service.http import Receive, Scope, Send, text_header
-from server.service.origin import is_same_origin
 from server.service.ws_context import SocketContext
-from server.service.ws_session import (
-    CLOSE_GOING_AWAY,
-    CLOSE_OVERLOAD,
-    CLOSE_POLICY,
-    WebSocketSession,
-)
+from server.service.ws_session import CLOSE_GOING_AWAY, CLOSE_POLICY, WebSocketSession
+from server.service.ws_writer import CLOSE_OVERLOAD
 
 SUBPROTOCOL = "lectern.v1"
 
@@ -41,7 +37,10 @@ class WebSocketRoute:
             code, reason = refusal
             await send({"type": "websocket.close", "code": code, "reason": reason})
             return
-        user = self._context.auth.user_from_cookie(text_header(scope, b"cookie"))
+        # A listed site's page is a program as any other: the reader's cookie is not for it.
+        is_own = self._context.origins.is_own(scope)
+        cookie = text_header(scope, b"cookie") if is_own else None
+        user = self._context.auth.user_from_cookie(cookie)
         session = WebSocketSession(self._context, receive, send, user)
         self._sessions.add(session)
         try:
@@ -50,6 +49,12 @@ class WebSocketRoute:
             self._sessions.discard(session)
             if not self._sessions:
                 self._all_gone.set()
+
+    def close_invalid(self) -> None:
+        """Closes the sessions of users whose key is valid no more. What they asked still ends."""
+        for session in self._sessions:
+            if session.user is not None and not self._context.auth.is_valid(session.user):
+                session.close(CLOSE_POLICY, "unauthorized")
 
     async def shutdown(self, timeout_s: float) -> None:
         """Closes every session with 1001, after what its runs still have to say; waits at most
@@ -68,7 +73,9 @@ class WebSocketRoute:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         if self._is_closed:
             return CLOSE_GOING_AWAY, "the server is shutting down"
-        if not is_same_origin(text_header(scope, b"origin"), text_header(scope, b"host")):
+        try:
+            self._context.origins.check(scope, is_api=True)
+        except ForbiddenError:
             return CLOSE_POLICY, "origin not allowed"
         if len(self._sessions) >= self._context.limits.max_connections:
             return CLOSE_OVERLOAD, "too many connections"

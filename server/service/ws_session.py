@@ -1,8 +1,7 @@
-"""One WebSocket connection: a reader that dispatches messages, and one writer that follows runs.
+"""One WebSocket connection: it reads messages and does what they say; `SocketWriter` answers.
 
-Nothing is queued per run: the writer holds a cursor into each log it follows. What the application
-must do for a message is done beside the reading, which goes on. A disconnect ends the session and
-no run, and what was received before it still happens.
+What the application must do for a message is done beside the reading, which goes on. A disconnect
+ends the session and no run that is to be kept, and what was received before it still happens.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, assert_never
 
-from server.service.auth import UserId
+from server.service import request_terms
+from server.service.auth import Caller, UserId
 from server.service.conversation import ConversationApp
 from server.service.errors import (
     BadRequestError,
@@ -28,8 +27,9 @@ from server.service.errors import (
     from_unknown,
 )
 from server.service.events import to_json
-from server.service.http import Receive, Send, abort_connection
+from server.service.http import Receive, Send, SlowClientError
 from server.service.lane import Lane
+from server.service.message_rate import MessageRate
 from server.service.messages import (
     Ask,
     Attach,
@@ -40,19 +40,21 @@ from server.service.messages import (
     Edit,
     Feedback,
     Hello,
+    OnDisconnect,
     Ping,
     Regenerate,
     decode,
     envelope,
 )
-from server.service.runs import Run, RunReader
+from server.service.options import GenerationOptions
+from server.service.run import Run
 from server.service.ws_context import SocketContext
+from server.service.ws_writer import CLOSE_OVERLOAD, SocketWriter
 
 log = logging.getLogger(__name__)
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_POLICY = 1008
-CLOSE_OVERLOAD = 1013
 
 _AFTERWARDS_S = 60.0
 """How long the application may still work on what was received before the client left."""
@@ -67,43 +69,47 @@ class WebSocketSession:
         self._context = context
         self._limits = context.limits
         self._receive = receive
-        self._send = send
-        self._user = user
+        self._given_user = user
+        self._user: UserId | None = None
         # What `welcome` calls the session: the value with which a program can come back, or, for
         # a page, whose cookie stays hidden from its scripts, a mere name.
         self._session = secrets.token_urlsafe(12)
-        self._following: dict[str, RunReader] = {}
-        self._ready: dict[str, None] = {}
-        self._outbox: deque[str] = deque()
-        self._closing: tuple[int, str] | None = None
-        self._woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._rate = MessageRate(context.limits.max_messages_per_s, loop.time())
+        self._writer = SocketWriter(send, context.fan_out, context.limits, self._is_opening)
         # Opening a run only reads, which never waits for a writer; feedback writes.
-        self._openings = Lane(context.limits.max_waiting_messages, self._woken.set)
-        self._feedback = Lane(context.limits.max_waiting_messages, self._woken.set)
-        self._sending_since: float | None = None
+        self._openings = Lane(context.limits.max_waiting_messages, self._writer.wake)
+        self._feedback = Lane(context.limits.max_waiting_messages, self._writer.wake)
+
+    @property
+    def user(self) -> UserId | None:
+        """Whose session it is; None: not known yet."""
+        return self._user
 
     async def serve(self) -> None:
         """Runs until the client leaves or the session is closed. Always leaves no task."""
         loop = asyncio.get_running_loop()
-        reading = loop.create_task(self._read())
-        writing = loop.create_task(self._write())
-        watching = loop.create_task(self._watch())
-        tasks = (reading, writing, watching)
+        if self._given_user is not None:
+            with self._telling(dict):
+                self._identify(self._given_user)
+        hello_by = loop.call_later(self._limits.hello_timeout_s, self._miss_hello)
+        tasks = (loop.create_task(self._read()), loop.create_task(self._write()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if watching.done():
-                abort_connection(self._send)
         finally:
+            hello_by.cancel()
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            self._unfollow_all()
+            self._writer.unfollow_all()
             try:
                 await asyncio.gather(
                     self._openings.finish(_AFTERWARDS_S), self._feedback.finish(_AFTERWARDS_S)
                 )
             finally:
-                self._unfollow_all()
+                self._writer.unfollow_all()
+                if self._user is not None:
+                    self._context.connections.leave(self._user)
         for error in results:
             # Sending to a client that has just left is how most sessions end.
             if isinstance(error, Exception) and not isinstance(error, OSError):
@@ -111,26 +117,46 @@ class WebSocketSession:
 
     def close(self, code: int, reason: str) -> None:
         """Sends what is ready, then closes. The first call counts."""
-        if self._closing is None:
-            self._closing = (code, reason)
-            self._woken.set()
+        self._writer.close(code, reason)
+
+    async def _write(self) -> None:
+        try:
+            await self._writer.serve()
+        except SlowClientError:
+            self._writer.abort()
+
+    def _is_opening(self) -> bool:
+        return self._openings.is_busy
+
+    def _miss_hello(self) -> None:
+        if self._user is None and not self._context.auth.is_open:
+            self.close(CLOSE_POLICY, "no hello")
 
     async def _read(self) -> None:
         while True:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
-            text = message.get("text")
-            if self._closing is not None:
-                continue
-            if text is None:
-                self._tell_error(BadRequestError("Frames must be text, not binary."), {})
-            else:
-                self._take(text)
+            if not self._writer.is_closing:
+                self._take(message.get("text"))
 
-    def _take(self, text: str) -> None:
-        with self._telling(lambda: envelope(text)):
+    def _take(self, text: str | None) -> None:
+        with self._telling(lambda: envelope(text or "")):
+            self._check_rate()
+            if text is None:
+                raise BadRequestError("Frames must be text, not binary.")
             self._dispatch(decode(text))
+
+    def _check_rate(self) -> None:
+        retry_after_ms = self._rate.take(asyncio.get_running_loop().time())
+        if retry_after_ms is None:
+            return
+        if self._rate.is_flooded:
+            self.close(CLOSE_POLICY, "too many messages")
+        raise RateLimitedError(
+            f"A connection may send {self._limits.max_messages_per_s:g} messages a second.",
+            retry_after_ms=retry_after_ms,
+        )
 
     @contextmanager
     def _telling(self, named: Callable[[], dict[str, str]]) -> Iterator[None]:
@@ -156,26 +182,45 @@ class WebSocketSession:
             case Attach():
                 self._attach(user, message.run, message.after_seq)
             case Chat():
+                self._check_terms(user, message.options)
                 self._check_room()
-                self._follow(self._context.chat(user, message))
+                self._begin(self._context.chat(user, message), message.on_disconnect)
             case Ask():
-                self._open(message.id, partial(self._app.ask, user, message))
+                self._open(user, message, partial(self._app.ask, user, message))
             case Continue():
-                self._open(message.id, partial(self._app.continue_, user, message))
+                self._open(user, message, partial(self._app.continue_, user, message))
             case Regenerate():
-                self._open(message.id, partial(self._app.regenerate, user, message))
+                self._open(user, message, partial(self._app.regenerate, user, message))
             case Edit():
-                self._open(message.id, partial(self._app.edit, user, message))
+                self._open(user, message, partial(self._app.edit, user, message))
             case Feedback():
                 self._judge(message.id, partial(self._app.feedback, user, message))
             case _:
                 assert_never(message)
 
-    def _open(self, message_id: str, open_run: Callable[[], Awaitable[Run]]) -> None:
+    def _check_terms(self, user: UserId, options: GenerationOptions) -> None:
+        """Raises BadRequestError before anything is stored for the message."""
+        request_terms.terms(
+            caller=Caller(user),
+            limits=self._limits,
+            arrived_s=0.0,
+            timeout=options.timeout,
+            priority=options.priority,
+            param_prefix="options.",
+        )
+
+    def _open(
+        self,
+        user: UserId,
+        message: Ask | Continue | Regenerate | Edit,
+        open_run: Callable[[], Awaitable[Run]],
+    ) -> None:
+        self._check_terms(user, message.options)
+
         async def job() -> None:
-            with self._telling(lambda: {"id": message_id}):
+            with self._telling(lambda: {"id": message.id}):
                 self._check_room()
-                self._follow(await open_run())
+                self._begin(await open_run(), message.on_disconnect)
 
         self._openings.put(job)
 
@@ -191,25 +236,42 @@ class WebSocketSession:
             raise BadRequestError(f"resume may name at most {limit} runs", param="resume")
         auth = self._context.auth
         if message.token is not None:
-            self._user = auth.user_from_session(message.token) or auth.user_from_key(message.token)
+            user = auth.user_from_session(message.token) or auth.user_from_key(message.token)
+            if user is None:
+                self._refuse(UnauthorizedError("The token is not known."))
+                return
             self._session = message.token
-        else:
-            self._start_if_open()
-        if self._user is None:
-            self._tell_error(UnauthorizedError("The token is missing or not known."), {})
-            self.close(CLOSE_POLICY, "unauthorized")
+            self._identify(user)
+        try:
+            user = self._known_user()
+        except UnauthorizedError as error:
+            self._refuse(error)
             return
-        self._tell(self._welcome(self._user))
+        self._tell(self._welcome(user))
         for resume in message.resume:
             try:
-                self._attach(self._user, resume.run, resume.after_seq)
+                self._attach(user, resume.run, resume.after_seq)
             except ServiceError as error:
                 self._tell_error(error, {"run": resume.run})
 
-    def _start_if_open(self) -> None:
-        """In open mode somebody unknown gets a session, to come back to the same runs."""
-        if self._user is None and self._context.auth.is_open:
-            self._user, self._session = self._context.auth.new_session()
+    def _refuse(self, error: UnauthorizedError) -> None:
+        self._tell_error(error, {})
+        self.close(CLOSE_POLICY, "unauthorized")
+
+    def _identify(self, user: UserId) -> None:
+        """From now on the session is this user's. Raises RateLimitedError, and closes, when the
+        user has too many of them."""
+        if user == self._user:
+            return
+        connections = self._context.connections
+        try:
+            connections.enter(user)
+        except RateLimitedError:
+            self.close(CLOSE_OVERLOAD, "too many connections")
+            raise
+        if self._user is not None:
+            connections.leave(self._user)
+        self._user = user
 
     def _welcome(self, user: UserId) -> dict[str, Any]:
         model = self._context.generation.model
@@ -228,6 +290,7 @@ class WebSocketSession:
                 "max_runs_per_connection": self._limits.max_runs_per_connection,
                 "max_runs_per_user": self._limits.max_runs_per_user,
                 "max_resumes": self._limits.max_resumes,
+                "max_messages_per_s": self._limits.max_messages_per_s,
             },
             "active_runs": [
                 {
@@ -241,9 +304,17 @@ class WebSocketSession:
         }
 
     def _known_user(self) -> UserId:
-        self._start_if_open()
+        """Raises UnauthorizedError. In open mode somebody unknown gets a session, to come back to
+        the same runs."""
+        auth = self._context.auth
+        if self._user is None and auth.is_open:
+            user, self._session = auth.new_session()
+            self._identify(user)
         if self._user is None:
             raise UnauthorizedError("Say hello with a token first.")
+        if not auth.is_valid(self._user):
+            self.close(CLOSE_POLICY, "unauthorized")
+            raise UnauthorizedError("The key of this session is valid no more.")
         return self._user
 
     @property
@@ -254,7 +325,7 @@ class WebSocketSession:
 
     def _check_room(self) -> None:
         limit = self._limits.max_runs_per_connection
-        if len(self._following) >= limit:
+        if self._writer.num_following >= limit:
             raise RateLimitedError(f"This connection follows {limit} running answers already.")
 
     def _own_run(self, user: UserId, run_id: str, missing: type[ServiceError]) -> Run:
@@ -266,86 +337,20 @@ class WebSocketSession:
 
     def _attach(self, user: UserId, run_id: str, after_seq: int) -> None:
         run = self._own_run(user, run_id, ResumeGoneError)
-        if run_id not in self._following:
+        if not self._writer.follows(run_id):
             self._check_room()
-        self._unfollow(run_id)
-        self._follow(run, after_seq)
+        self._writer.follow(run, after_seq)
 
-    def _follow(self, run: Run, after_seq: int = 0) -> None:
+    def _begin(self, run: Run, on_disconnect: OnDisconnect) -> None:
+        """Follows a run that a message has opened."""
         # A repeated message gives the same run: what was sent is not sent again.
-        if run.id not in self._following:
-            self._following[run.id] = run.follow(after_seq, partial(self._mark, run.id))
-            self._mark(run.id)
-
-    def _unfollow(self, run_id: str) -> None:
-        reader = self._following.pop(run_id, None)
-        if reader is not None:
-            reader.close()
-
-    def _unfollow_all(self) -> None:
-        for run_id in list(self._following):
-            self._unfollow(run_id)
-
-    def _mark(self, run_id: str) -> None:
-        self._ready[run_id] = None
-        self._woken.set()
+        if not self._writer.follows(run.id):
+            self._writer.follow(run, 0)
+        run.abandon_after(self._limits.abandon_grace_s if on_disconnect == "abandon" else None)
 
     def _tell(self, message: dict[str, Any]) -> None:
-        if len(self._outbox) >= self._limits.max_outbox_messages:
-            self._outbox.clear()
-            self.close(CLOSE_OVERLOAD, "replies are not read")
-            return
-        self._outbox.append(to_json(message).decode())
-        self._woken.set()
+        self._writer.tell(to_json(message))
 
     def _tell_error(self, error: ServiceError, named: dict[str, str]) -> None:
+        self._context.on_refused(error.code)
         self._tell({"type": "error", **named, **error.event_fields()})
-
-    async def _write(self) -> None:
-        while True:
-            self._woken.clear()
-            while self._outbox:
-                await self._send_text(self._outbox.popleft())
-            ready, self._ready = self._ready, {}
-            for run_id in ready:
-                await self._send_events(run_id)
-            if self._outbox or self._ready:
-                continue
-            # A question that is being taken still hears whether it was.
-            if self._closing is not None and not self._openings.is_busy:
-                code, reason = self._closing
-                await self._send({"type": "websocket.close", "code": code, "reason": reason})
-                return
-            await self._woken.wait()
-
-    async def _send_events(self, run_id: str) -> None:
-        reader = self._following.get(run_id)
-        if reader is None:
-            return
-        for event in reader.take():
-            # An attach while a frame was sent has put another cursor in this one's place.
-            if self._following.get(run_id) is not reader:
-                return
-            await self._send_text(event.data.decode())
-        if reader.is_done and self._following.get(run_id) is reader:
-            self._unfollow(run_id)
-
-    async def _send_text(self, text: str) -> None:
-        self._sending_since = asyncio.get_running_loop().time()
-        await self._send({"type": "websocket.send", "text": text})
-        self._sending_since = None
-
-    async def _watch(self) -> None:
-        """Returns when the client takes nothing for `send_timeout_s`; closes a session that
-        has not said who it is in time."""
-        loop = asyncio.get_running_loop()
-        hello_by = loop.time() + self._limits.hello_timeout_s
-        tick_s = min(self._limits.send_timeout_s, self._limits.hello_timeout_s) / 4
-        while True:
-            await asyncio.sleep(tick_s)
-            now = loop.time()
-            if self._user is None and not self._context.auth.is_open and now > hello_by:
-                self.close(CLOSE_POLICY, "no hello")
-            since = self._sending_since
-            if since is not None and now - since > self._limits.send_timeout_s:
-                return

@@ -6,18 +6,22 @@ import json
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from tests.support.server_process import ServerProcess
+from tests.support.cases import case
+from tests.support.server_process import ROOT, ServerProcess
 
 # An answer of this scripted server repeats the question, four characters in each token.
 SLOW = ("--scripted", "--scripted-token-s", "0.02")
@@ -194,3 +198,177 @@ def test_a_locked_database_does_not_hold_up_the_end(tmp_path: Path) -> None:
         lock.execute("ROLLBACK")
         lock.close()
     assert "Traceback" not in server.text
+
+
+def test_everything_that_is_open_ends_in_time(tmp_path: Path) -> None:
+    """ABT-05: a stream, a socket and a whole reply are open when the signal comes. Each gets its
+    end, the socket 1001; a balancer is told first, and nobody new is taken."""
+    expect = case("ABT-05")["expect"]
+    with (
+        ServerProcess(tmp_path, *SLOW, "--drain-timeout-s", "2") as server,
+        httpx.Client(base_url=server.address, timeout=30, trust_env=False) as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        begun = threading.Barrier(3)
+        streamed = pool.submit(_stream_to_its_end, server.address, begun)
+        followed = pool.submit(_follow_to_its_end, server.address, begun)
+        whole = pool.submit(
+            httpx.post,
+            server.address + "/v1/chat/completions",
+            json=question(LONG_QUESTION, stream=False),
+            timeout=30,
+        )
+        begun.wait(30)
+        while "lectern_running_sequences 3.0" not in client.get("/metrics").text:
+            pass
+        began = time.monotonic()
+        server.send_signal()
+        server.wait_for("Stopping:")
+        ready = client.get("/ready")
+        assert (ready.status_code, ready.json()["state"]) == (503, "draining")
+        assert client.get("/health").status_code == 200, "restarting it would not help"
+        refused = client.post("/v1/chat/completions", json=question("new"))
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "shutting_down"
+        assert int(refused.headers["retry-after"]) > 0
+        assert streamed.result(30) == ("abort", {"type": "shutdown"})
+        told = whole.result(30)
+        assert told.status_code == 200
+        assert told.json()["choices"][0]["finish_detail"] == {"type": "shutdown"}
+        assert followed.result(30) == ([{"type": "shutdown"}], 1001)
+        assert server.wait(expect["exit_seconds_at_most"]) == expect["exit_code"]
+        assert time.monotonic() - began < expect["exit_seconds_at_most"]
+    assert "Traceback" not in server.text
+
+
+def _stream_to_its_end(address: str, begun: threading.Barrier) -> tuple[str, dict[str, Any]]:
+    with (
+        httpx.Client(base_url=address, timeout=30) as client,
+        client.stream("POST", "/v1/chat/completions", json=question(LONG_QUESTION)) as response,
+    ):
+        events = chunks(response)
+        next(events)
+        begun.wait(30)
+        choice = [event for event in events if event["choices"]][-1]["choices"][0]
+        return choice["finish_reason"], choice["finish_detail"]
+
+
+def _follow_to_its_end(
+    address: str, begun: threading.Barrier
+) -> tuple[list[dict[str, Any]], int | None]:
+    """The details of the finishes that a socket was told, and its close code."""
+    finishes = []
+    with connect(address.replace("http", "ws") + "/ws/v1", proxy=None) as socket:
+        socket.send('{"type":"hello"}')
+        messages = question(LONG_QUESTION)["messages"]
+        socket.send(json.dumps({"type": "chat", "id": "a", "messages": messages}))
+        while json.loads(socket.recv(30))["type"] != "delta":
+            pass
+        begun.wait(30)
+        try:
+            while True:
+                message = json.loads(socket.recv(30))
+                if message["type"] in ("finish", "error"):
+                    finishes.append(message.get("finish_detail", message))
+        except ConnectionClosed as end:
+            return finishes, end.rcvd.code if end.rcvd else None
+
+
+def test_no_address_that_a_user_names_is_fetched(tmp_path: Path) -> None:
+    """SEC-05: the server fetches nothing for anybody, whatever the address is called."""
+    played = case("SEC-05")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ServerProcess(tmp_path, "--scripted", "--scripted-token-s", "0") as server,
+        httpx.Client(base_url=server.address, timeout=30, trust_env=False) as client,
+    ):
+        own = str(listener.getsockname()[1])
+        for request in played["input"]["requests"]:
+            text = json.dumps(request["json"]).replace("@listener", own)
+            content = json.loads(text.replace("@default", "scripted"))
+            # There is no upload: the page's addresses and any other must not take one.
+            for path in ("/upload", "/api/courses", "/api/materials", "/v1/files"):
+                address = path if request["path"] == "UPLOAD" else request["path"]
+                reply = client.request(request["method"], address, json=content)
+                assert reply.status_code in played["expect"]["status_any_of"], reply.text
+        url = f"http://127.0.0.1:{own}/x"
+        hostile = {"metadata": {"url": url}, "user": url, "image_url": url, "webhook": url}
+        reply = client.post("/v1/chat/completions", json=question(f"see {url}", **hostile))
+        assert reply.status_code in (200, 400)
+        with connect(server.address.replace("http", "ws") + "/ws/v1", proxy=None) as web_socket:
+            web_socket.send('{"type":"hello"}')
+            ask = {"type": "ask", "id": "a", "text": f"What does {url} say? ![x]({url})"}
+            web_socket.send(json.dumps(ask))
+            while json.loads(web_socket.recv(30))["type"] not in ("finish", "error"):
+                pass
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody has knocked
+            listener.accept()
+        assert played["expect"]["hits"] == 0
+
+
+def test_keys_from_making_to_revoking(tmp_path: Path) -> None:
+    """Made and revoked beside a running server that other machines reach."""
+    first = _keys(tmp_path, "create", "program").strip()
+    options = ("--scripted", "--scripted-token-s", "0", "--host", "0.0.0.0", "--log-level", "debug")
+    with ServerProcess(tmp_path, *options) as server:
+        address = server.address.replace("0.0.0.0", "127.0.0.1")
+        with httpx.Client(base_url=address, timeout=30, trust_env=False) as client:
+            bearer = {"Authorization": f"Bearer {first}"}
+            body = question("Marker of a prompt", stream=False)
+            answered = client.post("/v1/chat/completions", json=body, headers=bearer)
+            assert answered.status_code == 200
+            assert client.post("/v1/chat/completions", json=body).status_code == 401
+            assert client.get("/metrics", headers=bearer).status_code == 403
+            metrics = _keys(tmp_path, "create", "scraper", "--access", "metrics").strip()
+            _until(lambda: client.get("/metrics", headers=_bearer(metrics)).status_code == 200)
+            # The page asks for a key as the password, and its socket then opens by the cookie.
+            for path in ("/", "/api/courses", "/api/status"):
+                assert client.get(path).status_code == 401
+            page = client.get("/", auth=("anybody", first))
+            assert page.status_code == 200
+            session = page.cookies["lectern_session"]
+            assert client.get("/api/conversations").status_code == 200
+            for path in ("/api/conversations/Marker of", "/c/Marker of", "/api/Marker of"):
+                client.get(path, params={"q": "Marker of a query"})
+                client.delete(path)
+            with connect(
+                address.replace("http", "ws") + "/ws/v1",
+                proxy=None,
+                additional_headers={"Cookie": f"lectern_session={session}"},
+            ) as web_socket:
+                web_socket.send('{"type":"hello"}')
+                assert json.loads(web_socket.recv(30))["type"] == "welcome"
+                ask = {"type": "ask", "id": "a", "text": "Marker of a question"}
+                web_socket.send(json.dumps(ask))
+                while json.loads(web_socket.recv(30))["type"] not in ("finish", "error"):
+                    pass
+                _keys(tmp_path, "revoke", "program")
+                with pytest.raises(ConnectionClosed) as closed:
+                    web_socket.recv(5)
+                assert closed.value.rcvd is not None
+                assert closed.value.rcvd.code == 1008
+            assert client.post("/v1/chat/completions", json=body, headers=bearer).status_code == 401
+            assert client.get("/api/conversations").status_code == 401
+        assert server.stop() == 0
+    assert "Traceback" not in server.text
+    for secret in (first, metrics, session, "Marker of"):
+        assert secret not in server.text
+    assert "key=program" in server.text
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Returns when the server has heard of a change, for which it has a second."""
+    end = time.monotonic() + 3
+    while not condition():
+        assert time.monotonic() < end
+
+
+def _keys(data_dir: Path, *argv: str) -> str:
+    """What `scripts/keys` says."""
+    command = [sys.executable, "-m", "server.keys", "--data-dir", str(data_dir), *argv]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout

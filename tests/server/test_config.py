@@ -18,6 +18,7 @@ from server.config import (
     load_config,
     option_name,
 )
+from server.service.key_store import Access, KeyFile
 
 
 def test_command_line_wins_over_environment_over_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +111,52 @@ def test_a_secret_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_other_machines_are_let_in_only_on_purpose(host: str) -> None:
-    with pytest.raises(ConfigError, match="--insecure"):
-        load_config(["--host", host])
-    assert load_config(["--host", host, "--insecure"]).host == host
+def test_other_machines_are_let_in_only_on_purpose(host: str, tmp_path: Path) -> None:
+    argv = ["--host", host, "--data-dir", str(tmp_path)]
+    with pytest.raises(ConfigError, match=r"no API keys.*scripts/keys create.*--insecure"):
+        load_config(argv)
+    assert not load_config([*argv, "--insecure"]).is_exposed
+    named = load_config([*argv, "--api-keys-file", "~/keys.json"])
+    assert named.is_exposed
+    assert named.keys_path == Path.home() / "keys.json"
+    KeyFile(tmp_path / "api-keys.json").create("first", [Access.CHAT])
+    found = load_config(argv)
+    assert found.is_exposed
+    assert found.keys_path == tmp_path / "api-keys.json"
+
+
+def test_a_name_of_elsewhere_is_an_exposure(tmp_path: Path) -> None:
+    """A proxy in front brings other machines to a server that listens on the loopback address."""
+    argv = ["--allowed-hosts", "a.example", "--data-dir", str(tmp_path)]
+    assert not load_config(argv[2:]).is_exposed
+    with pytest.raises(ConfigError, match=r"--allowed-hosts a\.example would let other machines"):
+        load_config(argv)
+    assert not load_config([*argv, "--insecure"]).is_exposed
+    assert load_config([*argv, "--api-keys-file", "keys.json"]).is_exposed
+
+
+def test_names_and_origins() -> None:
+    names = ["--allowed-hosts", "A.example, b.example:81,", "--cors-origins", "*"]
+    config = load_config([*names, "--insecure"])
+    assert config.origins.hosts == {"a.example", "b.example:81"}
+    assert config.origins.origins == {"*"}
+    assert config.origins.is_local
+    assert not load_config(["--host", "0.0.0.0", "--insecure"]).origins.is_local
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--allowed-hosts", "http://a"], "--allowed-hosts: 'http://a' is no host's name"),
+        (["--cors-origins", "a.example"], "--cors-origins: 'a.example' is no origin"),
+        (["--otlp-endpoint", "collector:4318"], "--otlp-endpoint must be an address such as"),
+    ],
+)
+def test_what_is_no_address_is_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(argv)
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +17,7 @@ from engine.api import ModelLoadError, UnsupportedModelError
 from server import __main__ as entry
 from server.host import EngineFailedError, PortError
 from server.model_source import ModelSourceError
+from server.version import VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,29 @@ def test_what_may_go_wrong_is_one_sentence(
     assert str(words).rstrip(".") in err
 
 
+@pytest.mark.parametrize(
+    ("options", "words", "code"),
+    [
+        (["--otlp-endpoint", "http://127.0.0.1:9"], "extra 'tracing'", entry.EXIT_USAGE),
+        (["--scripted"], "is no file of API keys", entry.EXIT_FAILURE),
+    ],
+)
+def test_what_it_cannot_keep_or_trace_with_is_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    words: str,
+    code: int,
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    (tmp_path / "api-keys.json").write_text("{")
+    assert entry.main(["--port", "0", "--data-dir", str(tmp_path), *options]) == code
+    err = capsys.readouterr().err
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
 def test_a_failed_engine_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = EngineFailedError("The engine failed.")
     assert run(tmp_path, error) == entry.EXIT_FAILURE
@@ -84,3 +110,8 @@ def test_sigterm_before_the_server_is_ready(tmp_path: Path) -> None:
         raise AssertionError("the signal was ignored")
 
     assert entry.main(["--port", "0", "--data-dir", str(tmp_path)], terminated) == entry.EXIT_OK
+
+
+def test_the_version_is_the_package_s() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION

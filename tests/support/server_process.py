@@ -52,6 +52,10 @@ class ServerProcess:
         """Everything that the process has written."""
         return "".join(self.output)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> Self:
         if self._wait_ready:
             try:

@@ -6,10 +6,13 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
+from server.app.pages import create_page_routes
 from server.app.sessions import Sessions, load_secret
 from server.service.auth import Auth
 from server.service.errors import UnauthorizedError
@@ -62,3 +65,31 @@ def test_a_page_starts_a_session_once() -> None:
 def test_without_a_valid_session_there_is_no_user(cookie: str | None) -> None:
     with pytest.raises(UnauthorizedError):
         Sessions(Auth(b"0123456789abcdef")).user(request(cookie))
+
+
+@pytest.mark.parametrize(("way", "is_secure"), [("https", True), ("http", False), ("x", False)])
+def test_behind_a_proxy_with_tls_the_cookie_is_secure(way: str, is_secure: bool) -> None:
+    asked, response = request(), Response()
+    asked.scope["headers"].append((b"x-forwarded-proto", way.encode()))
+    Sessions(Auth(b"0123456789abcdef")).start(asked, response)
+    assert ("; Secure" in response.headers["set-cookie"]) is is_secure
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop
+async def test_a_page_that_others_reach_asks_for_a_key() -> None:
+    auth = Auth(b"0123456789abcdef", ["sk-one"], asks_for_login=True)
+    site = httpx.ASGITransport(Starlette(routes=create_page_routes(Sessions(auth).start)))
+    async with httpx.AsyncClient(transport=site, base_url="http://course.test") as client:
+        for credentials in (None, ("me", "wrong"), ("sk-one", "me")):
+            refused = await client.get("/", auth=credentials)
+            assert refused.status_code == 401
+            assert refused.headers["www-authenticate"].startswith("Basic ")
+            assert "set-cookie" not in refused.headers
+            assert "<" not in refused.text, "not a word of the page"
+        page = await client.get("/", auth=("me", "sk-one"))
+        assert page.status_code == 200
+        cookie = page.headers["set-cookie"]
+        assert auth.user_from_cookie(cookie.partition(";")[0]) is not None
+        assert "sk-one" not in cookie
+        assert (await client.get("/c/abc")).status_code == 200, "the cookie is enough"

@@ -20,9 +20,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from engine.api import Engine, EngineConfig, Script, create_engine, create_scripted_engine
 from server.service.auth import Auth
 from server.service.conversation import ConversationApp
+from server.service.http import ASGIApp
 from server.service.limits import ServiceLimits
+from server.service.origin import OriginPolicy
+from server.service.prices import PriceList
 from server.service.routes import create_routes
 from server.service.service import Service
+from server.service.tracing import Tracing
 from server.service.ws_protocol import LingeringWebSocketProtocol
 from tests.support.cases import CASES
 
@@ -123,6 +127,10 @@ async def serving(
     auth: Auth | None = None,
     app: ConversationApp | None = None,
     model: Path | None = None,
+    prices: PriceList | None = None,
+    origins: OriginPolicy | None = None,
+    tracing: Tracing | None = None,
+    middleware: Callable[[ASGIApp], ASGIApp] | None = None,
     **config: Any,
 ) -> AsyncIterator[Server]:
     """Serves a scripted engine, or `model` in float32, on a free port of the loopback address."""
@@ -135,15 +143,23 @@ async def serving(
         own = {"dtype": "float32", "kv_cache_tokens": 8192, **config}
         engine_config = EngineConfig(model, served_name=MODEL, **own)
         engine = create_engine(engine_config)
-    await engine.start()
-    service = Service(engine, auth or Auth(SECRET), limits or ServiceLimits())
+    service = Service(
+        engine,
+        auth or Auth(SECRET),
+        limits or ServiceLimits(),
+        origins=origins or OriginPolicy(),
+        tracing=tracing,
+        prices=prices,
+    )
+    await service.start()
     if app is not None:
         service.plug_in(app)
+    routes = create_routes(service)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     host = _Host(
         uvicorn.Config(
-            create_routes(service),
+            routes if middleware is None else middleware(routes),
             lifespan="off",
             log_config=None,
             ws=LingeringWebSocketProtocol,

@@ -19,7 +19,7 @@ from tests.support.cases import CASES, case
 
 pytestmark = pytest.mark.anyio
 
-TABLES = ["CTX-05", "STP-05", "VAL-01", "TPL-01"]
+TABLES = ["CTX-05", "STP-05", "TPL-01"]
 SCRIPTED = ["DET-01", "DET-03", "FIN-01", "SSE-01", "STP-01", "STP-03", "STP-08"]
 
 
@@ -28,10 +28,38 @@ async def test_each_request_is_answered_as_the_case_says(name: str) -> None:
     await play(name)
 
 
+async def test_empty_prompts() -> None:
+    """VAL-01: refused, but where the prompt's echo is all that is asked for."""
+    replies = await play("VAL-01")
+    assert [reply["error"]["param"] for reply in replies[:5]] == ["prompt"] * 5
+    assert replies[5]["choices"][0]["text"] == "x"
+    assert replies[5]["usage"]["completion_tokens"] == 0
+
+
+@pytest.mark.parametrize("field", ["max_completion_tokens", "max_output_tokens"])
+async def test_senseless_lengths_by_their_other_names(field: str) -> None:
+    """CTX-05."""
+    async with serving() as server:
+        for request in case("CTX-05")["input"]["requests"]:
+            value = request["json"]["max_tokens"]
+            if field == "max_completion_tokens":
+                reply = await server.chat(**{field: value})
+            else:
+                reply = await server.http.post("/v1/responses", json={"input": "hi", field: value})
+            assert reply.status_code == 400
+            assert reply.json()["error"]["type"] == "invalid_request_error"
+            assert reply.json()["error"]["param"] == field
+
+
 async def test_prompt_beyond_the_window() -> None:
     """CTX-01: a plain 400 that names both sizes, streamed or not; a large max_tokens is lowered
     and the reply says so."""
     replies = await play("CTX-01", max_model_len=128)
+    async with serving(max_model_len=128) as server:
+        for stream in (False, True):
+            refused = await server.chat("分页 " * 400, max_tokens=8, stream=stream)
+            assert refused.status_code == 400
+            assert refused.headers["content-type"] == "application/json"
     for reply in replies[:2]:
         assert "128" in reply["error"]["message"]
         # Too many bytes for any 128 tokens: told without counting.
@@ -69,13 +97,27 @@ async def test_scripted_generation_whole_and_streamed(name: str) -> None:
         assert raw.json()["choices"][0]["text"] == choice["message"]["content"]
         assert raw.json()["choices"][0]["finish_reason"] == expect["finish_reason"]
 
+        body = {"prompt": "hi", **request, "stream": True}
+        response = await server.http.post("/v1/completions", json=body)
+        texts = [event["choices"][0] for event in parse_sse(response.text)]
+        assert "".join(one["text"] for one in texts) == choice["message"]["content"]
+        reasons = [one["finish_reason"] for one in texts]
+        assert reasons == [None] * (len(texts) - 1) + [expect["finish_reason"]]
+        assert texts[-1]["finish_detail"] == choice["finish_detail"]
+        for forbidden in expect.get("raw_stream_must_not_contain", []):
+            assert forbidden not in response.text
+
 
 async def test_missing_max_tokens_does_not_cut_a_chat() -> None:
     """CTX-03; raw completions keep OpenAI's default of 16."""
     emits = case("CTX-03")["input"]["stub_emits_n_then_eos"]
     script = Script(answer=lambda _: [bytes.fromhex(emits["hex"])] * emits["n"])
     async with serving(script, max_model_len=2048) as server:
-        for reply in (await server.chat(), await server.chat(max_tokens=None)):
+        for reply in (
+            await server.chat(),
+            await server.chat(max_tokens=None),
+            await server.chat(max_completion_tokens=None),
+        ):
             assert reply.json()["usage"]["completion_tokens"] == 701
             assert reply.json()["choices"][0]["finish_reason"] == "stop"
         raw = await server.http.post("/v1/completions", json={"prompt": "hi"})

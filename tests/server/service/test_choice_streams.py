@@ -1,9 +1,8 @@
-"""One request's choices, whole and merged."""
+"""One request's choices, whole and piece by piece."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 
 import pytest
 
@@ -18,7 +17,7 @@ from engine.api import (
 )
 from engine.text.byte_tokenizer import ByteTokenizer
 from server.service.answer_pieces import PieceReader
-from server.service.choice_streams import ChoiceStream, collected, merged
+from server.service.choice_streams import ChoiceStream, collected
 from server.service.errors import InternalError
 from server.service.replies import TextShape
 
@@ -102,36 +101,36 @@ async def test_one_choice_that_fails_ends_the_reading_of_all() -> None:
     with pytest.raises(InternalError, match="The model failed"):
         await reading
     for index in (0, 2):
-        stream, choice = pairs[index]
+        stream, _ = pairs[index]
         put(stream, "b", END)
-        assert await choice.get() is not None, "nobody else reads any more"
+        assert await stream.get() is not None, "nobody else reads any more"
 
 
-@pytest.mark.parametrize("count", [1, 3])
-async def test_choices_merge_as_they_come(count: int) -> None:
-    pairs = [make(index, logprobs=True) for index in range(count)]
-    seen: list[tuple[int, str]] = []
-    async with aclosing(merged([choice for _, choice in pairs])) as deltas:
-        for round_ in "xyz":
-            for index in reversed(range(count)):
-                put(pairs[index][0], round_, END if round_ == "z" else None)
-                delta = await anext(deltas)
-                seen.append((delta.choice, delta.piece.text))
-                assert delta.piece.logprobs is not None
-                assert delta.piece.logprobs["tokens"] == [round_]
-                assert delta.finish is (END if round_ == "z" else None)
-        with pytest.raises(StopAsyncIteration):
-            await anext(deltas)
-    assert seen == [(index, round_) for round_ in "xyz" for index in reversed(range(count))]
+@pytest.mark.parametrize("logprobs", [False, True])
+async def test_a_follower_takes_what_has_come_since(logprobs: bool) -> None:
+    stream, choice = make(2, logprobs=logprobs)
+    marks: list[int] = []
+    choice.follow(lambda: marks.append(1))
+    assert choice.take() is None
+    put(stream, "ab")
+    put(stream, "c")
+    assert len(marks) == 1
+    delta = choice.take()
+    assert delta is not None
+    assert (delta.choice, delta.piece.text, delta.finish) == (2, "abc", None)
+    told = delta.piece.logprobs
+    assert (told and told["tokens"]) == (["a", "b", "c"] if logprobs else None)
+    put(stream, "", END)
+    assert len(marks) == 2
+    delta = choice.take()
+    assert delta is not None
+    assert (delta.piece.text, delta.finish) == ("", END)
+    assert choice.take() is None
 
 
-async def test_leaving_early_leaves_no_reader() -> None:
-    pairs = [make(index) for index in range(2)]
-    async with aclosing(merged([choice for _, choice in pairs])) as deltas:
-        put(pairs[0][0], "a")
-        await anext(deltas)
-    for stream, choice in pairs:
-        reading = asyncio.create_task(choice.get())
-        put(stream, "b", END)
-        assert (delta := await reading) is not None
-        assert delta.piece.text == "b"
+async def test_who_no_longer_follows_leaves_the_stream_to_others() -> None:
+    stream, choice = make()
+    choice.follow(lambda: pytest.fail("nobody follows"))
+    choice.unfollow()
+    put(stream, "b", END)
+    assert (await choice.collect()).piece.text == "b"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from engine.api import FinishType, Script
+from engine.api import FinishType, GenerationRequest, Script
 from server.service.auth import UserId
 from server.service.errors import PromptTooLongError
 from server.service.generation import Completion, GenerationOptions
+from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
+from server.service.request_terms import BATCH, INTERACTIVE
 from server.service.runs import Run
 from tests.server.service.harness import Server, eventually, serving
 
@@ -177,3 +181,148 @@ async def test_an_accepted_run_may_still_ask_the_engine_while_the_server_drains(
         assert b'"eos"' in events[-1].data
         async with asyncio.timeout(2):
             await ending
+
+
+def _recorded(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
+    """What the engine is asked from now on."""
+    requests: list[GenerationRequest] = []
+    generate = server.engine.generate
+
+    def recording(request: GenerationRequest) -> Any:
+        requests.append(request)
+        return generate(request)
+
+    monkeypatch.setattr(server.engine, "generate", recording)
+    return requests
+
+
+@pytest.mark.one_loop
+async def test_terms_reach_the_engine_by_every_way_of_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run's, a chat's, a completion's, a response's: the same fields mean the same."""
+    async with serving() as server:
+        requests = _recorded(server, monkeypatch)
+        fields: dict[str, Any] = {"timeout": 7, "priority": "batch"}
+        began_s = time.monotonic()
+        await server.chat("hi", **fields)
+        text = {"model": "scripted", "prompt": "hi", **fields}
+        await server.http.post("/v1/completions", json=text)
+        response = {"model": "scripted", "input": "hi", **fields}
+        await server.http.post("/v1/responses", json=response)
+        async with server.socket() as socket:
+            await socket.hello()
+            await socket.ask("hi", **fields)
+            await socket.answer()
+        assert [request.priority for request in requests] == [BATCH] * 4
+        ended_s = time.monotonic()
+        for request in requests:
+            assert request.deadline_s is not None
+            assert began_s + 7 <= request.deadline_s <= ended_s + 7
+        await server.chat("hi", service_tier="flex")
+        await server.chat("hi", service_tier="default")
+        assert [request.priority for request in requests[4:]] == [BATCH, INTERACTIVE]
+
+
+@pytest.mark.one_loop
+async def test_bad_terms_are_named_by_every_way_of_asking() -> None:
+    async with serving(limits=ServiceLimits(request_timeout_s=30)) as server:
+        for field, value in (("timeout", 0), ("timeout", 31), ("priority", "urgent")):
+            for path, prompt in (
+                ("chat/completions", {"messages": [{"role": "user", "content": "hi"}]}),
+                ("completions", {"prompt": "hi"}),
+                ("responses", {"input": "hi"}),
+            ):
+                body = {"model": "scripted", **prompt, field: value}
+                refused = await server.http.post(f"/v1/{path}", json=body)
+                assert refused.status_code == 400, refused.text
+                assert refused.json()["error"]["param"] == field
+            async with server.socket() as socket:
+                await socket.hello()
+                options: dict[str, Any] = {field: value}
+                await socket.ask("hi", **options)
+                error = (await socket.until("error", "finish"))[-1]
+                assert (error["code"], error["param"]) == ("bad_request", f"options.{field}")
+
+
+@pytest.mark.one_loop
+async def test_who_waits_for_an_answer_goes_before_a_batch() -> None:
+    script = Script(answer=lambda prompt: "abcdefgh" * 4, token_chars=1, token_s=0.002)
+    async with serving(script, max_num_seqs=1) as server:
+        order: list[str] = []
+
+        async def ask(name: str, **fields: Any) -> None:
+            assert (await server.chat(name, **fields)).status_code == 200
+            order.append(name)
+
+        tasks = [asyncio.create_task(ask("first"))]
+        await eventually(lambda: server.engine.stats.num_running == 1)
+        for name, fields in (
+            ("batch", {"priority": "batch"}),
+            ("flex", {"service_tier": "flex"}),
+            ("person", {}),
+        ):
+            tasks.append(asyncio.create_task(ask(name, **fields)))
+            await eventually(lambda: server.engine.num_requests == len(tasks))
+        await asyncio.gather(*tasks)
+        assert order == ["first", "person", "batch", "flex"]
+
+
+@pytest.mark.one_loop
+async def test_a_place_in_the_queue_has_an_estimate_once_ends_were_seen() -> None:
+    """Twelve answers of 40 ms, one at a time."""
+    script = Script(answer=lambda _: "x" * 20, token_chars=1, token_s=0.002)
+    async with serving(script, max_num_seqs=1) as server:
+        generation = server.service.generation
+        requests: list[str] = []
+        generate = server.engine.generate
+
+        def recording(request: GenerationRequest) -> Any:
+            requests.append(request.request_id)
+            return generate(request)
+
+        server.engine.generate = recording  # type: ignore[method-assign]
+        asking = [asyncio.create_task(server.chat()) for _ in range(12)]
+        await eventually(lambda: len(requests) == 12)
+        await eventually(lambda: server.engine.stats.num_running == 1)
+        assert generation.queue_place(requests[0]) is None
+        assert generation.queue_place("never seen") is None
+        waiting = generation.queue_place(requests[-1])
+        assert waiting is not None
+        assert (waiting.position > 8, waiting.eta_ms) == (True, None)
+        told: list[tuple[float, int, int]] = []
+
+        def look() -> bool:
+            place = generation.queue_place(requests[-1])
+            if place is not None and place.eta_ms is not None:
+                told.append((time.monotonic(), place.position, place.eta_ms))
+            return place is None
+
+        await eventually(look)
+        began_s = time.monotonic()
+        positions = [position for _, position, _ in told]
+        assert positions == sorted(positions, reverse=True)
+        for at_s, position, eta_ms in told:
+            if position >= 3:
+                assert 0.4 < eta_ms / 1000 / (began_s - at_s) < 2.5
+        assert len(set(positions)) >= 3
+        await asyncio.gather(*asking)
+
+
+@pytest.mark.one_loop
+async def test_a_run_s_deadline_counts_from_its_opening() -> None:
+    """What looking for passages takes is not given on top."""
+    async with serving() as server:
+        generation = server.service.generation
+
+        async def produce(run: Run) -> None:
+            options = GenerationOptions(timeout=0.2)
+            prompt = await generation.prepare_chat(QUESTION)
+            await asyncio.sleep(0.25)
+            completion = await generation.relay(run, prompt, options, salt="")
+            generation.finish_run(run, completion, can_continue=False)
+
+        run = server.service.runs.open(USER, produce)
+        await eventually(lambda: run.is_finished)
+        assert b'{"type":"deadline"}' in run.read(0)[-1].data
+        assert server.engine.stats.num_steps == 0

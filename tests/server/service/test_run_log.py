@@ -20,8 +20,14 @@ FINISH = {
 }
 PROGRESS = {"prefilled": 1, "total": 2}
 
-steps = st.lists(st.one_of(st.text(min_size=1, max_size=5), st.just(None), st.just(7)), max_size=60)
-"""A text is a delta, None a progress event, a number a citation."""
+Step = str | int | bytes | None
+steps = st.lists(
+    st.one_of(
+        st.text(min_size=1, max_size=5), st.just(None), st.just(7), st.sampled_from([b"hm", b"so"])
+    ),
+    max_size=60,
+)
+"""A text is a delta, bytes are thinking, None a progress event, a number a citation."""
 
 
 class Client:
@@ -29,6 +35,7 @@ class Client:
 
     def __init__(self) -> None:
         self.text = ""
+        self.thinking = ""
         self.seq = 0
         self.kept: list[int] = []
 
@@ -40,21 +47,27 @@ class Client:
             if message["type"] == "snapshot":
                 assert message["through_seq"] == event.seq
                 self.text = message["text"]
+                self.thinking = message.get("thinking", "")
                 self.seq = event.seq
                 continue
-            if message["type"] == "delta":
+            if message["type"] in ("delta", "thinking"):
                 assert event.seq == self.seq + 1, "a delta never follows a gap"
+            if message["type"] == "delta":
                 self.text += message["text"]
+            if message["type"] == "thinking":
+                self.thinking += message["text"]
             if message["type"] == "citation":
                 self.kept.append(event.seq)
             self.seq = event.seq
 
 
-def _play(log: RunLog, script: list[str | int | None]) -> None:
+def _play(log: RunLog, script: list[Step]) -> None:
     for step in script:
         match step:
             case str():
-                log.append("delta", {"text": step})
+                log.append_delta(step)
+            case bytes():
+                log.append("thinking", {"text": step.decode()})
             case None:
                 log.append("progress", PROGRESS)
             case _:
@@ -63,7 +76,7 @@ def _play(log: RunLog, script: list[str | int | None]) -> None:
 
 @given(steps, st.integers(2, 12), st.data())
 def test_any_attach_point_gives_the_same_text(
-    script: list[str | int | None], max_events: int, data: st.DataObject
+    script: list[Step], max_events: int, data: st.DataObject
 ) -> None:
     log = RunLog("run_1", max_events)
     reads = data.draw(st.sets(st.integers(0, len(script))))
@@ -74,6 +87,8 @@ def test_any_attach_point_gives_the_same_text(
         _play(log, [step])
     log.append("finish", FINISH)
     client.take(log.read(client.seq))
+    assert client.thinking == log.thinking
+    assert log.thinking == "".join(step.decode() for step in script if isinstance(step, bytes))
     text = "".join(step for step in script if isinstance(step, str))
     cited = [place + 1 for place, step in enumerate(script) if step == 7]
     assert client.text == log.text == text
@@ -97,8 +112,46 @@ def _check_fresh(log: RunLog, expected: tuple[str, int, list[int]]) -> None:
     assert (fresh.text, fresh.seq, fresh.kept) == expected
 
 
+@given(steps, st.integers(2, 400), st.integers(0, 8), st.data())
+def test_a_reader_that_lags_gets_the_same_and_no_more_bytes(
+    script: list[Step], max_events: int, times: int, data: st.DataObject
+) -> None:
+    """`condensed` in the place of `read`, at any moments, of logs of up to some 500 events."""
+    script = script * times
+    log = RunLog("run_1", max_events)
+    client = Client()
+    for step in script:
+        _play(log, [step])
+        if data.draw(st.integers(0, 99)) == 0:
+            client.take(_condensed(log, client.seq))
+    log.append("finish", FINISH)
+    client.take(_condensed(log, client.seq))
+    assert client.text == "".join(step for step in script if isinstance(step, str))
+    assert client.thinking == "".join(step.decode() for step in script if isinstance(step, bytes))
+    assert client.seq == log.last_seq
+    assert client.kept == [place + 1 for place, step in enumerate(script) if step == 7]
+
+
+def _condensed(log: RunLog, after_seq: int) -> list[Event]:
+    found, whole = log.condensed(after_seq), log.read(after_seq)
+    assert sum(len(event.data) for event in found) <= sum(len(event.data) for event in whole)
+    return found
+
+
+def test_a_snapshot_stands_for_many_short_deltas() -> None:
+    log = RunLog("run_1", 1000)
+    log.append("citation", {"n": 1, "passage": "p"})
+    for _ in range(200):
+        log.append_delta("word ")
+    log.append("citation", {"n": 2, "passage": "p"})
+    assert [event.type for event in log.condensed(0)] == ["citation", "snapshot", "citation"]
+    assert [event.seq for event in log.condensed(0)] == [1, 201, 202]
+    few = log.condensed(190)
+    assert [event.seq for event in few] == list(range(191, 203)), "a few are told one by one"
+
+
 @given(steps, st.integers(2, 12))
-def test_memory_is_bounded(script: list[str | int | None], max_events: int) -> None:
+def test_memory_is_bounded(script: list[Step], max_events: int) -> None:
     log = RunLog("run_1", max_events)
     _play(log, script)
     events = log.read(0)

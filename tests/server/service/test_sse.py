@@ -1,19 +1,26 @@
-"""SSE framing: what goes in as text comes out as text, for every kind of line reader."""
+"""SSE: what goes in as text comes out as text, for every kind of line reader; and no silence."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import Finish, FinishDetail, FinishType, Usage
 from server.service.answer_pieces import Piece
 from server.service.errors import InternalError
-from server.service.events import EventEncoder
+from server.service.event_encoder import EventEncoder
+from server.service.fan_out import FanOut
+from server.service.http import SlowClientError
+from server.service.limits import ServiceLimits
 from server.service.replies import ChatShape, ChunkEncoder, ReplyHead, TextShape
-from server.service.sse import run_frame
-from tests.server.service.harness import parse_event, parse_sse, text_of
+from server.service.sse import run_frame, send_events
+from tests.server.service.harness import eventually, parse_event, parse_sse, text_of
+from tests.server.service.stream_client import StreamClient, turns
 
 SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 texts = st.lists(
@@ -72,6 +79,21 @@ def test_the_openings_tell_a_lowered_limit() -> None:
     assert last["choices"][0]["text"] == ""
 
 
+def test_reasoning_stands_apart_from_the_answer() -> None:
+    chat = ChunkEncoder(ChatShape(), HEAD, includes_usage=False)
+    for piece, delta in (
+        (Piece(reasoning="a"), {"reasoning_content": "a"}),
+        (Piece("b", "a"), {"reasoning_content": "a", "content": "b"}),
+        (Piece("b"), {"content": "b"}),
+    ):
+        assert parse_event(chat.piece(0, piece).decode().rstrip())["choices"][0]["delta"] == delta
+    last = chat.last([FINISH.usage], 2)
+    assert last == b"data: [DONE]\n\n"
+    told = ChunkEncoder(ChatShape(), HEAD, includes_usage=True).last([FINISH.usage], 2)
+    usage = parse_event(told.decode().split("\n\n")[0])["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": 2}
+
+
 def test_error_frame() -> None:
     encoder = ChunkEncoder(ChatShape(), HEAD, includes_usage=True)
     error = parse_event(encoder.error(InternalError("It\nbroke.")).decode().rstrip())["error"]
@@ -81,3 +103,110 @@ def test_error_frame() -> None:
         "param": None,
         "code": "internal",
     }
+
+
+class Frames:
+    """An `EventSource` that a test fills."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._waiting = b""
+        self._is_ending = False
+        self._on_ready: Callable[[], None] | None = None
+
+    def put(self, frames: bytes, *, is_last: bool = False) -> None:
+        self._waiting += frames
+        self._is_ending = is_last
+        if self._on_ready is not None:
+            self._on_ready()
+
+    def take(self) -> bytes:
+        frames, self._waiting = self._waiting, b""
+        self.is_done = self._is_ending
+        return frames
+
+    def follow(self, on_ready: Callable[[], None]) -> None:
+        self._on_ready = on_ready
+        if self._waiting:
+            on_ready()
+
+    def unfollow(self) -> None:
+        self._on_ready = None
+
+    @property
+    def has_follower(self) -> bool:
+        return self._on_ready is not None
+
+
+HEARTBEAT = b": waiting\n\n"
+WAYS = [pytest.param(True, id="direct"), pytest.param(False, id="asgi")]
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop
+@pytest.mark.parametrize("direct", WAYS)
+async def test_a_heartbeat_comes_wherever_a_stream_is_silent(direct: bool) -> None:
+    client, frames = StreamClient(), Frames()
+    exchange = client.exchange(direct=direct, fan_out=FanOut(tick_s=0.01))
+    before = asyncio.all_tasks()
+    sending = asyncio.create_task(send_events(exchange, frames, ServiceLimits(heartbeat_s=0.03)))
+    await eventually(lambda: HEARTBEAT in client.writes)
+    frames.put(b"data: 1\n\n")
+    await turns()
+    num_written = len(client.writes)
+    assert client.writes[-1] == b"data: 1\n\n"
+    await eventually(lambda: len(client.writes) >= num_written + 2)
+    assert set(client.writes[num_written:]) == {HEARTBEAT}
+    frames.put(b"data: 2\n\n", is_last=True)
+    async with asyncio.timeout(5):
+        await sending
+    assert client.body.replace(HEARTBEAT, b"") == b"data: 1\n\ndata: 2\n\n"
+    assert client.is_complete
+    assert exchange.status == 200
+    assert not frames.has_follower
+    assert asyncio.all_tasks() == before
+    num_written = len(client.writes)
+    await asyncio.sleep(0.08)
+    assert len(client.writes) == num_written, "nothing behind the end"
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop
+async def test_a_stream_that_speaks_has_no_heartbeat() -> None:
+    client, frames = StreamClient(), Frames()
+    exchange = client.exchange(direct=True, fan_out=FanOut(tick_s=0.005))
+    sending = asyncio.create_task(send_events(exchange, frames, ServiceLimits(heartbeat_s=5)))
+    for number in range(20):
+        frames.put(b"%d" % number)
+        await asyncio.sleep(0.005)
+    frames.put(b"end", is_last=True)
+    async with asyncio.timeout(5):
+        await sending
+    assert HEARTBEAT not in client.writes
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop
+async def test_a_client_that_takes_nothing_gets_no_heartbeats_either() -> None:
+    client, frames = StreamClient(), Frames()
+    exchange = client.exchange(direct=True, fan_out=FanOut(tick_s=0.005))
+    limits = ServiceLimits(heartbeat_s=0.01, send_timeout_s=0.1)
+    sending = asyncio.create_task(send_events(exchange, frames, limits))
+    await turns()
+    client.pause()
+    with pytest.raises(SlowClientError):
+        async with asyncio.timeout(5):
+            await sending
+    assert len(client.writes) <= 1
+    assert not frames.has_follower
+
+
+@pytest.mark.anyio
+@pytest.mark.one_loop
+async def test_what_waits_before_the_reply_begins_is_sent_at_once() -> None:
+    client, frames = StreamClient(), Frames()
+    frames.put(b"all", is_last=True)
+    async with asyncio.timeout(5):
+        await send_events(client.exchange(direct=True), frames, ServiceLimits())
+    assert client.writes == [b"all"]
+    assert client.is_complete

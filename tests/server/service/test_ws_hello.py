@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_keys() -> None:
-    limits = ServiceLimits(hello_timeout_s=0.2)
+    limits = ServiceLimits(hello_timeout_s=0.5)
     async with serving(auth=Auth(SECRET, ["sk-good"]), limits=limits) as server:
         async with server.socket() as socket:
             await socket.ask()

@@ -1,0 +1,27 @@
+"""`UserConnections`: how many WebSockets each user has open."""
+
+from __future__ import annotations
+
+from server.service.auth import UserId
+from server.service.errors import RateLimitedError
+
+
+class UserConnections:
+    """Owned by the event loop's thread."""
+
+    def __init__(self, max_per_user: int) -> None:
+        self._max_per_user = max_per_user
+        self._counts: dict[UserId, int] = {}
+
+    def enter(self, user: UserId) -> None:
+        """Counts one more. Raises RateLimitedError when the user has too many."""
+        count = self._counts.get(user, 0)
+        if count >= self._max_per_user:
+            raise RateLimitedError(f"You have {count} connections open already.")
+        self._counts[user] = count + 1
+
+    def leave(self, user: UserId) -> None:
+        """Counts one less."""
+        count = self._counts.pop(user) - 1
+        if count:
+            self._counts[user] = count

@@ -1,0 +1,218 @@
+"""`Wire`: the way to one client, for those who cannot wait for each write.
+
+ASGI's `send` is a coroutine, which only a task can run. Under uvicorn the object behind `send` has
+the transport, and a frame may be written to it at once, as uvicorn would write it. Where there is
+no such object (another server, a middleware that wraps `send`), frames are kept until the task of
+the request sends them in `drained`. Both put the same bytes on the line.
+
+Everything that is known of uvicorn's HTTP side stands here; of its WebSocket side, `ws_protocol`
+knows it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from server.service.http import Send, abort_connection
+
+_WRITES_TO_SOCKET = 0
+"""1: a reply's bytes go to the socket by a system call that lets other threads have the
+interpreter meanwhile; uvloop keeps it."""
+
+
+class Wire(Protocol):
+    """What HTTP and WebSocket have in common. Owned by the event loop's thread."""
+
+    @property
+    def is_gone(self) -> bool:
+        """The client has left: nothing that is written arrives. Over plain ASGI it is not known
+        before `drained` raises or the server says so."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """The request's task must wait in `drained` before anything else should be written."""
+        ...
+
+    async def drained(self) -> None:
+        """Returns when the client has taken enough of what was written. One task may wait. Raises
+        ConnectionError, or what `send` raises, when the client has left."""
+        ...
+
+    def abort(self) -> None:
+        """Drops the connection with all that is not sent yet: for clients that do not read."""
+        ...
+
+
+class BodyWire(Wire, Protocol):
+    """The body of a reply whose `http.response.start` was sent."""
+
+    def write(self, data: bytes) -> None:
+        """Takes all of `data`, even when it is full, and never waits."""
+        ...
+
+    async def end(self, data: bytes = b"") -> None:
+        """The last of the body. Not before `drained` where it is full."""
+        ...
+
+
+class MessageWire(Wire, Protocol):
+    """The text messages of a WebSocket that was accepted. `ws_protocol` implements it, too."""
+
+    def write_texts(self, messages: Sequence[bytes]) -> None:
+        """Each of `messages` (UTF-8) as a message of its own. Takes all, even when it is full, and
+        never waits."""
+        ...
+
+
+def body_wire(send: Send) -> BodyWire:
+    """For a reply that has begun."""
+    cycle = getattr(send, "__self__", None)
+    if _UvicornBody.fits(cycle):
+        return _UvicornBody(cycle, send)
+    return _AsgiBody(send)
+
+
+def message_wire(send: Send) -> MessageWire:
+    """For a WebSocket that was accepted."""
+    protocol: MessageWire | None = getattr(send, "__self__", None)
+    if protocol is not None and callable(getattr(protocol, "write_texts", None)):
+        return protocol
+    return _AsgiMessages(send)
+
+
+class _UvicornBody:
+    """Over uvicorn's `RequestResponseCycle` for httptools. While a cycle is not complete, its
+    connection serves no other: a pipelined request waits."""
+
+    __slots__ = ("_cycle", "_flow", "_send", "_write")
+
+    def __init__(self, cycle: Any, send: Send) -> None:
+        self._cycle = cycle
+        self._flow = cycle.flow
+        transport = cycle.transport
+        self._write = socket_write(transport) if _WRITES_TO_SOCKET else transport.write
+        self._send = send
+
+    @staticmethod
+    def fits(cycle: Any) -> bool:
+        """It is such an object, and its reply is chunked."""
+        return (
+            getattr(cycle, "chunked_encoding", None) is True
+            and cycle.scope.get("method") != "HEAD"
+            and all(hasattr(cycle, name) for name in ("transport", "disconnected"))
+            and hasattr(getattr(cycle, "flow", None), "write_paused")
+        )
+
+    @property
+    def is_gone(self) -> bool:
+        return bool(self._cycle.disconnected)
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._flow.write_paused)
+
+    def write(self, data: bytes) -> None:
+        # An empty chunk would be the end of the body.
+        if data and not self._cycle.disconnected:
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def drained(self) -> None:
+        if self._flow.write_paused:
+            await self._flow.drain()
+        if self._cycle.disconnected:
+            raise ConnectionResetError("the client has left")
+
+    def abort(self) -> None:
+        self._cycle.transport.abort()
+
+
+def socket_write(transport: Any) -> Callable[[bytes], None]:
+    """As `transport.write`, straight to the socket as far as that takes it now."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("sslcontext") is not None:
+        write: Callable[[bytes], None] = transport.write
+        return write
+    fd = socket.fileno()
+
+    def write_now(data: bytes) -> None:
+        num_written = 0
+        # Behind what is kept already, and never to a number that may be another's by now.
+        if not transport.get_write_buffer_size() and not transport.is_closing():
+            try:
+                num_written = os.write(fd, data)
+            except OSError:
+                num_written = 0  # full, or broken: the transport finds out which
+        if num_written < len(data):
+            transport.write(data[num_written:])
+
+    return write_now
+
+
+class _AsgiBody:
+    __slots__ = ("_kept", "_send")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._kept: list[bytes] = []
+
+    @property
+    def is_gone(self) -> bool:
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._kept)
+
+    def write(self, data: bytes) -> None:
+        if data:
+            self._kept.append(data)
+
+    async def end(self, data: bytes = b"") -> None:
+        kept, self._kept = self._kept, []
+        body = b"".join([*kept, data])
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def drained(self) -> None:
+        while self._kept:
+            kept, self._kept = self._kept, []
+            body = b"".join(kept)
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def abort(self) -> None:
+        self._kept.clear()
+        abort_connection(self._send)
+
+
+class _AsgiMessages:
+    __slots__ = ("_kept", "_send")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._kept: list[bytes] = []
+
+    @property
+    def is_gone(self) -> bool:
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._kept)
+
+    def write_texts(self, messages: Sequence[bytes]) -> None:
+        self._kept += messages
+
+    async def drained(self) -> None:
+        while self._kept:
+            kept, self._kept = self._kept, []
+            for message in kept:
+                await self._send({"type": "websocket.send", "text": message.decode()})
+
+    def abort(self) -> None:
+        self._kept.clear()
+        abort_connection(self._send)
