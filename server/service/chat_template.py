@@ -107,7 +107,7 @@ class ChatTemplate:
                 *(_for_template(turn, shield) for turn in turns[:-1]),
                 _for_template(turns[-1], shield, mark),
             ],
-            shield.cover_tree(variables),
+            {name: shield.cover_tree(value) for name, value in variables.items()},
             add_generation_prompt,
         )
         if mark:

@@ -68,7 +68,7 @@ class _Job:
     @property
     def is_echo_only(self) -> bool:
         """Whether nothing is to be generated."""
-        return self.body.max_tokens == 0
+        return bool(self.echoes) and self.body.max_tokens == 0
 
     @property
     def num_choices(self) -> int:
@@ -111,7 +111,8 @@ class CompletionRoutes:
         salt = "" if self._auth.is_open else caller.user
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
-                job = await prepare(body, exchange)
+                async with self._generation.gate.place(len(body)):
+                    job = await prepare(body, exchange)
                 ticket.extend(
                     num_sequences=job.num_sequences,
                     prompt_tokens=sum(prompt.num_tokens for prompt in job.prompts),

@@ -102,7 +102,7 @@ class Shield:
                 return self.cover(value)
             case list():
                 return [self.cover_tree(item) for item in value]
-            case Mapping():
+            case dict():
                 return {self.cover(key): self.cover_tree(item) for key, item in value.items()}
             case _:
                 return value

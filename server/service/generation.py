@@ -44,6 +44,7 @@ from server.service.messages import ChatMessage
 from server.service.metrics import Metrics
 from server.service.options import GenerationOptions
 from server.service.prices import PriceList
+from server.service.preparation_gate import PreparationGate
 from server.service.prompt import Prompt, PromptBuilder
 from server.service.queue_estimate import QueuePlace
 from server.service.reasoning import splitter_for
@@ -103,6 +104,7 @@ class Generation:
         self.prices = prices
         """None: nothing is said of costs."""
         self.prompts = PromptBuilder(engine, limits.tokenizer_threads)
+        self.gate = PreparationGate(limits.tokenizer_threads)
 
     @property
     def model(self) -> ModelInfo:

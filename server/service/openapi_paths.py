@@ -194,6 +194,10 @@ PATHS: dict[str, Schema] = {
                     "headers": _HEADERS,
                     "content": {"text/event-stream": {"schema": {"type": "object"}}},
                 },
+                "204": {
+                    "description": "The run has ended, and nothing comes any more.",
+                    "headers": _HEADERS,
+                },
                 **_errors("401", "403", "404", "410", "500"),
             },
         }

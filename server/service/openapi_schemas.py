@@ -23,10 +23,15 @@ from server.service import (
     validation,
 )
 from server.service.limits import ServiceLimits
+from server.service.openapi_messages import (
+    CHAT_MESSAGE,
+    INPUT_ITEM,
+    NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    Schema,
+)
 from server.service.options import MAX_MAX_TOKENS
-from server.service.turns import ROLES
-
-Schema = dict[str, Any]
 
 REF = "#/components/schemas/{name}"
 
@@ -37,80 +42,6 @@ BODIES: tuple[type[msgspec.Struct], ...] = (
     tokenize.TokenizeBody,
     tokenize.DetokenizeBody,
 )
-
-_TEXT: Schema = {"type": "string", "pattern": "^[^\\u0000]*$"}
-_TEXT_PART: Schema = {
-    "type": "object",
-    "properties": {"type": {"const": "text"}, "text": _TEXT},
-    "required": ["type", "text"],
-}
-_TEXT_OR_NULL: Schema = {"anyOf": [_TEXT, {"type": "null"}]}
-_STRING_OR_NULL: Schema = {"type": ["string", "null"]}
-_CONTENT: list[Schema] = [_TEXT, {"type": "array", "items": _TEXT_PART}]
-_TOOL_CALL: Schema = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "function"},
-        "id": _TEXT_OR_NULL,
-        "function": {
-            "type": "object",
-            "properties": {
-                "name": {**_TEXT, "minLength": 1},
-                "arguments": {
-                    "description": "An object, or its JSON.",
-                    "anyOf": [{"type": "object"}, {"type": "string"}],
-                },
-            },
-            "required": ["name", "arguments"],
-        },
-    },
-    "required": ["function"],
-}
-_CHAT_MESSAGE: Schema = {
-    "description": "A turn of the conversation. Only one with `tool_calls` may have no content.",
-    "anyOf": [
-        {
-            "type": "object",
-            "properties": {
-                "role": {"enum": list(ROLES)},
-                "content": {"anyOf": _CONTENT},
-                "name": _TEXT_OR_NULL,
-                "tool_calls": {"enum": [None, []]},
-                "tool_call_id": _STRING_OR_NULL,
-                "reasoning_content": _STRING_OR_NULL,
-                "function_call": {"enum": [None]},
-            },
-            "required": ["role", "content"],
-        },
-        {
-            "type": "object",
-            "properties": {
-                "role": {"const": "assistant"},
-                "content": {"anyOf": [*_CONTENT, {"type": "null"}]},
-                "name": _TEXT_OR_NULL,
-                "tool_calls": {"type": "array", "items": _TOOL_CALL, "minItems": 1},
-                "tool_call_id": _STRING_OR_NULL,
-                "reasoning_content": _STRING_OR_NULL,
-                "function_call": {"enum": [None]},
-            },
-            "required": ["role", "tool_calls"],
-        },
-    ],
-}
-_INPUT_PART: Schema = {
-    "type": "object",
-    "properties": {"type": {"enum": ["input_text", "output_text", "text"]}, "text": _TEXT},
-    "required": ["type", "text"],
-}
-_INPUT_ITEM: Schema = {
-    "type": "object",
-    "properties": {
-        "type": {"const": "message"},
-        "role": {"enum": list(response_schemas.INPUT_ROLES)},
-        "content": {"anyOf": [_TEXT, {"type": "array", "items": _INPUT_PART}]},
-    },
-    "required": ["role", "content"],
-}
 
 
 def components(limits: ServiceLimits, model: str, vocab_size: int) -> dict[str, Schema]:
@@ -137,17 +68,20 @@ def components(limits: ServiceLimits, model: str, vocab_size: int) -> dict[str, 
         response_schemas.fields_without_effect(),
     )
     found["ResponseBody"]["properties"] |= {
-        "input": {"anyOf": [_TEXT, {"type": "array", "items": _INPUT_ITEM, "minItems": 1}]},
+        "input": {"anyOf": [TEXT, {"type": "array", "items": INPUT_ITEM, "minItems": 1}]},
         **{
             name: _object_or_null({field: _enum(values) for field, values in fields.items()})
             for name, fields in response_schemas.NEUTRAL_NESTED.items()
         },
     }
-    found["ResponseBody"]["properties"]["instructions"] = _TEXT_OR_NULL
+    found["ResponseBody"]["properties"]["instructions"] = TEXT_OR_NULL
     found["CompletionBody"]["properties"]["prompt"] = _prompt(limits, vocab_size)
     found["ChatCompletionBody"]["properties"]["messages"]["minItems"] = 1
-    found["ChatMessage"] = _CHAT_MESSAGE
-    found["TokenizeBody"]["anyOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    found["ChatMessage"] = CHAT_MESSAGE
+    found["TokenizeBody"]["anyOf"] = [
+        {"required": [one], "properties": {one: {"not": NULL}, other: NULL}}
+        for one, other in (("prompt", "messages"), ("messages", "prompt"))
+    ]
     token_ids = found["DetokenizeBody"]["properties"]["tokens"]
     token_ids |= {"items": _token_id(vocab_size), "maxItems": tokenize.MAX_TOKENS}
     return found
@@ -155,7 +89,7 @@ def components(limits: ServiceLimits, model: str, vocab_size: int) -> dict[str, 
 
 def _prompt(limits: ServiceLimits, vocab_size: int) -> Schema:
     """A text, token ids, or several of one of them."""
-    text = {**_TEXT, "minLength": 1}
+    text = {**TEXT, "minLength": 1}
     ids = {"type": "array", "items": _token_id(vocab_size), "minItems": 1}
     several = {"type": "array", "minItems": 1, "maxItems": limits.max_prompts}
     return {"anyOf": [text, ids, {**several, "items": text}, {**several, "items": ids}]}

@@ -47,7 +47,8 @@ class ResponseRoutes:
             body.options().to_params(self._limits)
             own_terms = self._terms(exchange, body)
             with self._admission.enter(caller.user) as ticket:
-                prompt = await self._prompt(body, own_terms.deadline_s)
+                async with self._generation.gate.place(len(raw)):
+                    prompt = await self._prompt(body, own_terms.deadline_s)
                 ticket.extend(num_sequences=1, prompt_tokens=prompt.num_tokens)
                 await self._answer(exchange, body, prompt, own_terms)
 

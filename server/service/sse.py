@@ -137,9 +137,10 @@ class _Reply:
                 raise self._error
             if self._wire.is_gone:
                 raise ClientGoneError
-            if self._wire.is_full:
-                await self._drained()
-                self.flush()
+            await self._drained()
+            # What a flush left because the client was slow is not marked again, even where it
+            # has caught up before this task had its turn.
+            self.flush()
         await self._drained()
         await _in_time(self._wire.end(self._last), self._send_timeout_s)
 

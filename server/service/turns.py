@@ -13,6 +13,8 @@ from server.service.messages import ChatMessage
 from server.service.validation import refuse_nul
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+MAX_DEPTH = 64
+"""How deep the arguments of a call may be nested: templates and JSON walk them by recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,7 @@ class Turn:
     reasoning: str | None = None
 
     def texts(self) -> Iterator[str]:
-        """Every text that the caller wrote. Raises RecursionError for arguments nested too
-        deep."""
+        """Every text that the caller wrote."""
         for text in (self.content, self.name, self.tool_call_id, self.reasoning):
             if text is not None:
                 yield text
@@ -128,21 +129,24 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
         # No arguments at all are written in several ways.
         found = msgspec.json.decode(value or "{}") if isinstance(value, str | None) else value
         if isinstance(found, dict):
-            list(_texts_in(found))  # not nested too deep for anybody
+            list(_texts_in(found))  # nested no deeper than anybody can follow
             return found
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     raise BadRequestError(f"{param} must be the JSON of an object", param=param)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
+    """Raises RecursionError for a value nested deeper than `MAX_DEPTH`."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
     match value:
         case str():
             yield value
         case list():
             for item in value:
-                yield from _texts_in(item)
+                yield from _texts_in(item, depth + 1)
         case dict():
             for key, item in value.items():
                 yield key
-                yield from _texts_in(item)
+                yield from _texts_in(item, depth + 1)

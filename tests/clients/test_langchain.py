@@ -26,4 +26,5 @@ def test_langchain(run_program: Run) -> None:
         "incomplete",
         {"reason": "max_output_tokens"},
     ]
+    assert found["aborted"] == ["abort", "incomplete", {"reason": "abort"}]
     assert found["too long"] == [True, "context_length_exceeded"]

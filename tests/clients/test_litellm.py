@@ -20,5 +20,11 @@ def test_litellm(run_program: Run) -> None:
     assert found["text"] == ["You asked: h", "length"]
     assert found["response"] == [ANSWER, "completed"]
     assert found["response stream"] == [ANSWER, "response.completed"]
+    # It knows no such reason: `stop`, with the truth beside it; a stream it takes for broken.
+    assert found["aborted"] == {
+        "finish_detail": {"type": "deadline"},
+        "native_finish_reason": "abort",
+    }
+    assert found["aborted stream"] == "ServiceUnavailableError"
     assert found["too long"] == "ContextWindowExceededError"
     assert found["another model"] == "NotFoundError"

@@ -34,6 +34,7 @@ def test_sync(run_program: Run) -> None:
         ANSWER,
     ]
     assert found["response helper"] == [ANSWER, ANSWER, "completed"]
+    assert found["aborted"] == ["abort", ["incomplete", "abort", {"type": "deadline"}]]
     assert found["models"] == [["scripted"], "scripted"]
     too_long = ["BadRequestError", 400, "context_length_exceeded", "messages"]
     assert found["errors"] == [

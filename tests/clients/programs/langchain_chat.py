@@ -82,6 +82,15 @@ found["cut response"] = [
     cut.response_metadata["incomplete_details"],
 ]
 
+brief = {"extra_body": {"timeout": 0.1}}
+aborted = model(**brief).invoke("word " * 200)
+response = model(use_responses_api=True, **brief).invoke("word " * 200)
+found["aborted"] = [
+    aborted.response_metadata["finish_reason"],
+    response.response_metadata["status"],
+    response.response_metadata["incomplete_details"],
+]
+
 try:
     chat.invoke("x" * 20_000)
 except openai.BadRequestError as error:

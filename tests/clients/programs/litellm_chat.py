@@ -64,6 +64,17 @@ found["response stream"] = [
     "".join(event.delta for event in events if event.type == "response.output_text.delta"),
     str(getattr(events[-1].type, "value", events[-1].type)),
 ]
+brief = {
+    **CHAT,
+    "messages": [{"role": "user", "content": "word " * 200}],
+    "extra_body": {"timeout": 0.1},
+}
+found["aborted"] = litellm.completion(**brief).choices[0].provider_specific_fields
+try:
+    list(litellm.completion(stream=True, **brief))
+except litellm.ServiceUnavailableError:
+    found["aborted stream"] = "ServiceUnavailableError"
+
 try:
     litellm.completion(**{**CHAT, "messages": [{"role": "user", "content": "x" * 20_000}]})
 except litellm.ContextWindowExceededError:

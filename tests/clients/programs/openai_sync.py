@@ -127,6 +127,17 @@ with client.responses.stream(model=MODEL, input="hello there") as stream:
     final = stream.get_final_response()
 found["response helper"] = [snapshots[-1], final.output_text, final.status]
 
+# What the server ends, here by the deadline that the request asked for.
+brief = {"timeout": 0.1}
+aborted = [{"role": "user", "content": "word " * 200}]
+with client.chat.completions.stream(model=MODEL, messages=aborted, extra_body=brief) as stream:
+    final = stream.get_final_completion()
+response = client.responses.create(model=MODEL, input=aborted, extra_body=brief)
+found["aborted"] = [
+    final.choices[0].finish_reason,
+    [response.status, response.incomplete_details.reason, response.finish_detail],
+]
+
 found["models"] = [
     [model.id for model in client.models.list()],
     client.models.retrieve(MODEL).id,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.api import (
@@ -121,6 +121,7 @@ moves = st.lists(
 
 
 @given(moves, st.booleans(), st.integers(1, 3), st.permutations(range(3)))
+@example([("turn",), ("pause",)], True, 1, range(3))  # it resumes before the task has its turn
 def test_nothing_is_lost_whatever_the_client_does(
     moves: list[tuple[Any, ...]], direct: bool, count: int, ends: Sequence[int]
 ) -> None:
@@ -296,7 +297,7 @@ async def test_text_that_may_be_a_stop_string_is_not_sent() -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 async def test_a_client_that_leaves_frees_the_engine_within_two_steps(n: int) -> None:
-    script = Script(answer=lambda _: "x" * 40_000, token_s=0.02)
+    script = Script(answer=lambda _: "x" * 40_000, token_s=0.1)
     async with serving(script) as server:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True, "n": n}
         async with server.http.stream("POST", "/v1/chat/completions", json=body) as response:

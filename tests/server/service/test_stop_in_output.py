@@ -12,7 +12,7 @@ from tests.server.service.socket_events import text_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
-ANSWER = [b"one ", b"EN", b"Dless", 65, b" two"]
+ANSWER: list[bytes | int] = [b"one ", b"EN", b"Dless", 65, b" two"]
 
 
 async def told(server: Server, **fields: Any) -> set[tuple[str, str]]:

@@ -15,7 +15,7 @@ from server.service.errors import BadRequestError
 from server.service.limits import ServiceLimits
 from server.service.prompt import detokenized
 from server.service.tokenize import MAX_TOKENS
-from tests.server.service.harness import MODEL, SECRET, TINY_MODEL, Server, serving
+from tests.server.service.harness import MODEL, SECRET, TINY_MODEL, Json, Server, serving
 from tests.server.service.recorded_requests import recorded_requests
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -66,39 +66,39 @@ async def test_the_text_of_each_token() -> None:
     assert "token_strs" not in plain.json()
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "param"),
-    [
-        ("tokenize", {}, "prompt"),
-        ("tokenize", {"prompt": "a", "messages": []}, "prompt"),
-        ("tokenize", {"messages": []}, "messages"),
-        ("tokenize", {"prompt": "a\0"}, "prompt"),
-        ("tokenize", {"prompt": ["a"]}, "prompt"),
-        ("tokenize", {"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
-        ("tokenize", {"prompt": "a", "return_token_strs": 1}, "return_token_strs"),
-        (
-            "tokenize",
-            {"messages": [], "add_generation_prompt": True, "continue_final_message": True},
-            "continue_final_message",
-        ),
-        (
-            "tokenize",
-            {"messages": [], "chat_template_kwargs": {"tools": True}},
-            "chat_template_kwargs.tools",
-        ),
-        ("detokenize", {}, "tokens"),
-        ("detokenize", {"tokens": "a"}, "tokens"),
-        ("detokenize", {"tokens": [True]}, "tokens[0]"),
-        ("detokenize", {"tokens": [-1]}, "tokens"),
-        ("detokenize", {"tokens": [2**70]}, "tokens"),
-        ("detokenize", {"tokens": [97] * (MAX_TOKENS + 1)}, "tokens"),
-    ],
-)
-async def test_bad_fields_are_named(server: Server, verb: str, body: Any, param: str) -> None:
-    refused = await post(server, verb, **body)
-    assert refused.status_code == 400, refused.text
-    assert refused.json()["error"]["param"] == param
-    assert refused.json()["error"]["type"] == "invalid_request_error"
+BAD_BODIES: list[tuple[str, Json, str]] = [
+    ("tokenize", {}, "prompt"),
+    ("tokenize", {"prompt": "a", "messages": []}, "prompt"),
+    ("tokenize", {"messages": []}, "messages"),
+    ("tokenize", {"prompt": "a\0"}, "prompt"),
+    ("tokenize", {"prompt": ["a"]}, "prompt"),
+    ("tokenize", {"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
+    ("tokenize", {"prompt": "a", "return_token_strs": 1}, "return_token_strs"),
+    (
+        "tokenize",
+        {"messages": [], "add_generation_prompt": True, "continue_final_message": True},
+        "continue_final_message",
+    ),
+    (
+        "tokenize",
+        {"messages": [], "chat_template_kwargs": {"tools": True}},
+        "chat_template_kwargs.tools",
+    ),
+    ("detokenize", {}, "tokens"),
+    ("detokenize", {"tokens": "a"}, "tokens"),
+    ("detokenize", {"tokens": [True]}, "tokens[0]"),
+    ("detokenize", {"tokens": [-1]}, "tokens"),
+    ("detokenize", {"tokens": [2**70]}, "tokens"),
+    ("detokenize", {"tokens": [97] * (MAX_TOKENS + 1)}, "tokens"),
+]
+
+
+async def test_bad_fields_are_named(server: Server) -> None:
+    for verb, body, param in BAD_BODIES:
+        refused = await post(server, verb, **body)
+        assert refused.status_code == 400, (body, refused.text)
+        assert refused.json()["error"]["param"] == param
+        assert refused.json()["error"]["type"] == "invalid_request_error"
 
 
 async def test_keys_models_and_limits_hold() -> None:

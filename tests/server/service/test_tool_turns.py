@@ -12,6 +12,7 @@ from engine.text.byte_tokenizer import ByteTokenizer
 from server.service.chat_template import ChatTemplate
 from server.service.errors import BadRequestError
 from server.service.messages import ChatMessage
+from server.service.turns import MAX_DEPTH
 
 # As the templates of Qwen's models write it.
 TEMPLATE = (
@@ -79,6 +80,20 @@ def test_templates_that_expect_no_content_and_templates_that_expect_a_text(
 ) -> None:
     text, _ = encoded(ChatMessage("assistant", None, tool_calls=[call()]), template=template)
     assert text == rendered
+
+
+@pytest.mark.parametrize("depth", [1, 60, MAX_DEPTH, 200, 500, 800, 990])
+def test_arguments_of_any_depth_are_taken_or_refused(depth: int) -> None:
+    value: Any = "x"
+    for _ in range(depth - 1):
+        value = [value]
+    message = ChatMessage("assistant", None, tool_calls=[call(arguments={"a": value})])
+    if depth <= MAX_DEPTH:
+        assert "x" in encoded(message)[0]
+        return
+    with pytest.raises(BadRequestError) as refused:
+        encoded(message)
+    assert refused.value.param == "messages[0].tool_calls[0].function.arguments"
 
 
 def test_reasoning_of_earlier_answers_is_the_template_s_matter() -> None:

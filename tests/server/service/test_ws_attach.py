@@ -129,4 +129,8 @@ async def test_a_run_s_events_over_sse() -> None:
         last = len(events) + 1
         rest = await server.http.get(path, headers={**own, "last-event-id": str(last - 1)})
         assert rest.text.startswith(f"id: {last}\n")
+        for seen in (last, last + 5):
+            nothing = await server.http.get(path, headers={**own, "last-event-id": str(seen)})
+            assert (nothing.status_code, nothing.content) == (204, b""), "a browser stops at it"
+            assert "content-type" not in nothing.headers
         assert (await server.http.get(path)).status_code == 410
