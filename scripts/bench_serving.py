@@ -34,6 +34,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -177,6 +178,7 @@ def _measure(target: Target, options: argparse.Namespace) -> list[dict[str, Any]
         is_scripted=options.scripted,
         stalled=options.stalled,
     )
+    time.sleep(options.settle)
     warm_up = replace(load, max_tokens=_WARM_UP_TOKENS, num_requests=1, seconds=None, stalled=0.0)
     print(" " * 22 + " ".join(f"{title:>8}" for title, _ in COLUMNS), flush=True)
     found = []
@@ -244,6 +246,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--protocol", nargs="+", choices=["sse", "ws", "half"], default=["sse"])
     add("--streams", nargs="+", type=int, default=[256], help="how many at once")
     add("--max-tokens", type=int, default=128, help="of each answer; EOS is ignored")
+    add(
+        "--settle",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="idle seconds first: a server on a GPU captures most of its graphs when it is idle",
+    )
     add("--prompt-tokens", type=int, default=560, help="of each prompt, about")
     add("--shared-tokens", type=int, default=0, help="of these, how many all have in common")
     add("--requests", type=int, default=1, help="for each stream, one behind another")

@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 CHUNK_ROWS = (32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
 """Rows of prompt chunks that steps are padded to. Beyond, the GPU takes longer than the launches
-of a step do, and a step is launched kernel by kernel as it is."""
+of a step do, and a step is launched kernel by kernel as it is; but for one that uses the whole
+budget of a step, as they come one behind the other when many prompts wait. Then the interpreter,
+which has the requests to read as well, would be what the GPU waits for."""
+
+FULL = 15 / 16
+"""Of a step's budget, the part that must be used for a step to be padded to all of it."""
 
 MIXED_SINGLE_ROWS = (0, 8, 32, 64, 128, 256, 512)
 """Single rows that steps with chunks are padded to."""
@@ -58,6 +63,9 @@ class StepShapes:
         self.max_samples = self.max_rows + MAX_CHUNKS
         self._tile_size = tile_size
         self._chunk_rows = [rows for rows in CHUNK_ROWS if rows <= max_chunk_rows]
+        self._full_rows = max_chunk_rows if max_chunk_rows > CHUNK_ROWS[-1] else None
+        if self._full_rows is not None:
+            self._chunk_rows.append(self._full_rows)
         self._mixed_single = [rows for rows in MIXED_SINGLE_ROWS if rows < self.max_rows]
         self._mixed_single.append(self.max_rows)
         self._single_shapes = [self._padded(rows, 0) for rows in self._single]
@@ -100,6 +108,7 @@ class StepShapes:
             if single >= exact.num_single
             for chunk_rows in self._chunk_rows
             if chunk_rows >= exact.num_chunk_rows
+            and (chunk_rows != self._full_rows or exact.num_chunk_rows >= FULL * chunk_rows)
             and (shape := self._padded(single, chunk_rows)) in captured
         ]
         return min(fitting, key=lambda shape: shape.num_rows, default=exact)

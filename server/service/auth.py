@@ -154,6 +154,13 @@ class Auth:
         return None if record is None else record.name
 
     @staticmethod
+    def account_of(user: str) -> str:
+        """Whose limits a user's requests count for: its key's, in however many browsers somebody
+        has logged in with it; else its own."""
+        found = _LOGIN_USER.fullmatch(user)
+        return user if found is None else f"key-{found[1]}"
+
+    @staticmethod
     def check_access(caller: Caller, allowed: Iterable[Access]) -> None:
         """Raises ForbiddenError for a caller that may do none of what would be enough."""
         if caller.access.isdisjoint(allowed):

@@ -43,8 +43,8 @@ from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
 from server.service.metrics import Metrics
 from server.service.options import GenerationOptions
-from server.service.prices import PriceList
 from server.service.preparation_gate import PreparationGate
+from server.service.prices import PriceList
 from server.service.prompt import Prompt, PromptBuilder
 from server.service.queue_estimate import QueuePlace
 from server.service.reasoning import splitter_for

@@ -85,6 +85,7 @@ class Relay:
         finally:
             self._fan_out.unwatch(self)
             stream.unfollow()
+            self._stream = None  # a flush that is still to come takes nothing from who reads next
         if self._error is not None:
             raise self._error
         return stream.finish

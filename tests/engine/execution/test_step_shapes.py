@@ -25,7 +25,7 @@ def test_the_largest_comes_first_and_nothing_twice() -> None:
     first, later = shapes.at_start(), shapes.later()
     assert [shape.num_single for shape in first] == [104, 32, 8, 1]
     assert len({*first, *later}) == len(first) + len(later)
-    assert max(shape.num_chunk_rows for shape in later) == 2048
+    assert sorted({shape.num_chunk_rows for shape in later})[-2:] == [2048, 8192]
     assert max(shape.num_samples for shape in (*first, *later)) == shapes.max_samples
 
 
@@ -42,6 +42,15 @@ def test_a_step_is_padded_to_the_smallest_captured_shape() -> None:
     padded = shapes.choose(StepShape(3, 300, 4, 5), 2, everything)
     assert padded == StepShape(8, 384, 3 + MAX_CHUNKS, 8 + MAX_CHUNKS)
     assert shapes.choose(StepShape(0, 20, 1, 1), 1, everything).num_single == 0
+
+
+def test_a_step_that_uses_nearly_all_of_its_budget_is_padded_to_it() -> None:
+    shapes = StepShapes(256, 8192, 128)
+    everything = {*shapes.at_start(), *shapes.later()}
+    for num_chunk_rows, padded in ((8192, 8192), (7680, 8192), (7679, 7679), (2049, 2049)):
+        exact = StepShape(200, num_chunk_rows, 80, 215)
+        assert shapes.choose(exact, 15, everything).num_chunk_rows == padded
+    assert max(shape.num_chunk_rows for shape in StepShapes(64, 2048, 128).later()) == 2048
 
 
 def test_what_fits_no_captured_shape_runs_as_it_is() -> None:

@@ -21,6 +21,7 @@ from engine.api import (
     RequestOutput,
     SamplingParams,
 )
+from engine.async_engine import AsyncEngine
 from tests.server.service.harness import Json, Server, eventually
 
 BYSTANDER = RequestId("bystander")
@@ -66,8 +67,6 @@ class Terminal:
     detail: FinishType
     num_steps: int
     used_blocks: int
-    was_aborted_at: int | None
-    """The step as of which the server asked for it."""
 
 
 @dataclass
@@ -80,14 +79,21 @@ class Books:
     """The place in `submitted` from which the engine says that it is full."""
     submitted: list[RequestId] = field(default_factory=list)
     terminals: dict[RequestId, list[Terminal]] = field(default_factory=dict)
-    _aborted: dict[RequestId, int] = field(default_factory=dict)
+    _asked_at: dict[RequestId, int] = field(default_factory=dict)
+    """The engine's step in which the server first asked for an end."""
+    _freed_at: dict[RequestId, int] = field(default_factory=dict)
+    """The step before which the engine's thread gave the blocks back."""
     _tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._tasks = asyncio.all_tasks()
         self._finished_before = self.finished()
         engine = self.server.engine
+        assert isinstance(engine, AsyncEngine)
+        assert engine._assembly is not None
+        core = engine._assembly.core
         generate, abort, put = engine.generate, engine.abort, OutputStream.put
+        core_abort = core.abort
 
         @asynccontextmanager
         async def watched_generate(request: GenerationRequest) -> AsyncIterator[OutputStream]:
@@ -98,24 +104,27 @@ class Books:
                 yield stream
 
         def watched_abort(request_id: RequestId, detail: FinishType = FinishType.CANCELLED) -> None:
-            self._aborted.setdefault(request_id, engine.stats.num_steps)
+            # Not `engine.stats`: the loop hears of a step only when it has time.
+            self._asked_at.setdefault(request_id, core.stats().num_steps)
             abort(request_id, detail)
+
+        def watched_core_abort(request_id: RequestId, detail: FinishType) -> list[RequestOutput]:
+            outputs = core_abort(request_id, detail)
+            if outputs:
+                self._freed_at[request_id] = core.stats().num_steps
+            return outputs
 
         def watched_put(stream: OutputStream, output: RequestOutput) -> None:
             put(stream, output)
             if output.finish is not None:
                 stats = engine.stats
                 self.terminals.setdefault(output.request_id, []).append(
-                    Terminal(
-                        output.finish.detail.type,
-                        stats.num_steps,
-                        stats.used_blocks,
-                        self._aborted.get(output.request_id),
-                    )
+                    Terminal(output.finish.detail.type, stats.num_steps, stats.used_blocks)
                 )
 
         self.monkeypatch.setattr(engine, "generate", watched_generate)
         self.monkeypatch.setattr(engine, "abort", watched_abort)
+        self.monkeypatch.setattr(core, "abort", watched_core_abort)
         self.monkeypatch.setattr(OutputStream, "put", watched_put)
 
     def finished(self) -> dict[str, int]:
@@ -146,8 +155,13 @@ class Books:
             if request_id != BYSTANDER:
                 (terminal,) = terminals
                 assert terminal.detail is detail
-                if terminal.was_aborted_at is not None:
-                    assert terminal.num_steps - terminal.was_aborted_at <= 2
+                if detail in (
+                    FinishType.CLIENT_GONE,
+                    FinishType.SLOW_CLIENT,
+                    FinishType.CANCELLED,
+                ):
+                    asked_at = self._asked_at[request_id]
+                    assert self._freed_at[request_id] - asked_at <= 2
         last = max(
             (found[0] for name, found in self.terminals.items() if name != BYSTANDER),
             key=lambda terminal: terminal.num_steps,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from engine.api import (
     FinishDetail,
     FinishType,
     GenerationRequest,
+    OutputStream,
     RequestId,
     SamplingParams,
     Script,
@@ -24,10 +26,13 @@ from engine.api import (
     create_scripted_engine,
 )
 from server.service.admission import Admission
+from server.service.auth import Access, Auth
 from server.service.errors import ModelUnavailableError, QueueFullError, ShuttingDownError
+from server.service.key_store import KeyFile, KeyStore
 from server.service.limits import ServiceLimits
 from server.service.metrics import Metrics
-from tests.server.service.harness import Server, eventually, serving
+from server.service.request_terms import BATCH
+from tests.server.service.harness import SECRET, Server, eventually, serving
 from tests.server.service.request_books import ROUTES, Books, raw_request, request_body
 
 pytestmark = pytest.mark.anyio
@@ -179,6 +184,54 @@ async def test_runs_are_counted_too_and_others_are_not_touched() -> None:
             error = (await socket.until("error"))[-1]
             assert (error["id"], error["code"], error["retryable"]) == ("q3", "rate_limited", True)
             assert error["retry_after_ms"] > 0
+
+
+@pytest.mark.one_loop
+async def test_each_key_has_limits_of_its_own_wherever_it_is_used(tmp_path: Path) -> None:
+    """As a bearer token, or in any browser that somebody has logged in with it."""
+    file = KeyFile(tmp_path / "keys.json")
+    keys = [file.create(name, [Access.CHAT]) for name in ("anna", "ben")]
+    auth = Auth(SECRET, KeyStore(file), asks_for_login=True)
+    limits = ServiceLimits(max_concurrent_per_user=2)
+    async with serving(ENDLESS, limits=limits, auth=auth) as server:
+        login = "Basic " + base64.b64encode(f"any:{keys[0]}".encode()).decode()
+        sessions = [auth.log_in(login) for _ in range(3)]
+        assert len(set(sessions)) == 3
+        async with AsyncExitStack() as stack:
+            for session in sessions:
+                socket = await stack.enter_async_context(server.socket())
+                await socket.hello(token=session)
+                await socket.ask(id="q")
+                told = await socket.until("accepted", "error")
+            assert told[-1]["code"] == "rate_limited"
+            statuses = []
+            for key in keys:
+                headers = {"authorization": f"Bearer {key}"}
+                body = {"model": "scripted", "prompt": "p", "max_tokens": 1}
+                reply = await server.http.post("/v1/completions", json=body, headers=headers)
+                statuses.append(reply.status_code)
+            assert statuses == [429, 200]
+
+
+@pytest.mark.one_loop
+async def test_a_key_for_batches_only_does_not_overtake_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = KeyFile(tmp_path / "keys.json")
+    headers = {"authorization": "Bearer " + file.create("nightly", [Access.BATCH])}
+    async with serving(auth=Auth(SECRET, KeyStore(file))) as server:
+        priorities: list[int] = []
+        generate = server.engine.generate
+
+        def recording(request: GenerationRequest) -> AbstractAsyncContextManager[OutputStream]:
+            priorities.append(request.priority)
+            return generate(request)
+
+        monkeypatch.setattr(server.engine, "generate", recording)
+        for route, path in ROUTES.items():
+            body = request_body(route, stream=False, priority="interactive")
+            assert (await server.http.post(path, json=body, headers=headers)).status_code == 200
+        assert priorities == [BATCH] * 3
 
 
 @pytest.mark.one_loop

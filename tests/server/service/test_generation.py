@@ -247,7 +247,11 @@ async def test_bad_terms_are_named_by_every_way_of_asking() -> None:
 
 @pytest.mark.one_loop
 async def test_who_waits_for_an_answer_goes_before_a_batch() -> None:
-    script = Script(answer=lambda prompt: "abcdefgh" * 4, token_chars=1, token_s=0.002)
+    script = Script(
+        answer=lambda prompt: "x" * (400 if "first" in prompt else 20),
+        token_chars=1,
+        token_s=0.002,
+    )
     async with serving(script, max_num_seqs=1) as server:
         order: list[str] = []
 
@@ -264,8 +268,10 @@ async def test_who_waits_for_an_answer_goes_before_a_batch() -> None:
         ):
             tasks.append(asyncio.create_task(ask(name, **fields)))
             await eventually(lambda: server.engine.num_requests == len(tasks))
+        assert order == [], "all of them came while the first was answered"
         await asyncio.gather(*tasks)
-        assert order == ["first", "person", "batch", "flex"]
+        assert order[:2] == ["first", "person"]
+        assert set(order[2:]) == {"batch", "flex"}
 
 
 @pytest.mark.one_loop

@@ -73,20 +73,23 @@ def outputs(texts: Sequence[str]) -> list[RequestOutput]:
     return [first, *pieces, RequestOutput(ID, finish=EOS)]
 
 
-@given(st.lists(st.text(max_size=3), max_size=30), st.data())
+@given(
+    st.lists(st.text(max_size=3), max_size=30),
+    st.integers(0, 32),
+    st.lists(st.booleans(), min_size=32, max_size=32),
+)
 async def test_nothing_is_lost_however_the_loop_turns(
-    texts: list[str], data: st.DataObject
+    texts: list[str], early: int, turns: list[bool]
 ) -> None:
     run, stream = a_run(), OutputStream(ID)
     taken: list[tuple[str, tuple[int, ...]]] = []
     relay = made(run, on_output=lambda text, ids: taken.append((text, ids)))
     brought = outputs(texts)
-    early = data.draw(st.integers(0, len(brought)))
     for output in brought[:early]:
         stream.put(output)
     reading = asyncio.create_task(relay.read(stream))
-    for output in brought[early:]:
-        if data.draw(st.booleans()):
+    for output, turn in zip(brought[early:], turns, strict=False):
+        if turn:
             await asyncio.sleep(0)
         stream.put(output)
     async with asyncio.timeout(5):
