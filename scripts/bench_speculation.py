@@ -19,7 +19,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -146,6 +146,9 @@ class PromptRecorder:
 
     def queue_position(self, request_id: RequestId) -> int | None:
         return None
+
+    def watch_steps(self, on_step: Callable[[float, int], None]) -> None:
+        """It makes none."""
 
     async def wait_failed(self) -> str:
         return await self._engine.wait_failed()
