@@ -61,7 +61,8 @@ class Ticket:
         # Who is refused, or told of a failure, has not used its prompt.
         self._close(refund=isinstance(error, ServiceError))
 
-    def _open(self, num_sequences: int, prompt_tokens: int, *, is_preparing: bool) -> None:
+    def open(self, *, num_sequences: int, prompt_tokens: int, is_preparing: bool) -> None:
+        """Takes the first places; `Admission` does, once."""
         assert self._admission is not None
         self._take(num_sequences, prompt_tokens)
         self._is_preparing = is_preparing
@@ -142,15 +143,9 @@ class Admission:
             raise _shutting_down()
         self.check_engine()
 
-    def check_run(self) -> None:
-        """For a new answer, before anything is looked up or stored for it. Raises QueueFullError
-        too. The engine counts once more when it gets the request: its word is the last."""
-        self.check()
-        self.check_room()
-
     def check_room(self, num_sequences: int = 1, num_preparing: int = 0) -> None:
         """Whether the engine can hold `num_sequences` answers more, behind `num_preparing`
-        others. Raises QueueFullError, and BadRequestError for more than it could ever hold."""
+        others. It counts once more when it gets them: its word is the last. Raises QueueFullError, and BadRequestError for more than it could ever hold."""
         limit = self._engine.max_requests
         if num_sequences > limit:
             raise BadRequestError(
@@ -180,14 +175,16 @@ class Admission:
         taken too many tokens, BadRequestError for more answers than there can ever be."""
         self.check_room(num_sequences, self.num_preparing if is_preparing else 0)
         ticket = Ticket(self, self._account_of(account))
-        ticket._open(num_sequences, prompt_tokens, is_preparing=is_preparing)
+        ticket.open(
+            num_sequences=num_sequences, prompt_tokens=prompt_tokens, is_preparing=is_preparing
+        )
         return ticket
 
     def enter_tokenizer(self, account: str) -> Ticket:
         """A place for work that the tokenizer does and the engine does not. Raises
         RateLimitedError."""
         ticket = Ticket(self, self._account_of(account))
-        ticket._open(1, 0, is_preparing=False)
+        ticket.open(num_sequences=1, prompt_tokens=0, is_preparing=False)
         return ticket
 
     def enter_run(self, account: str) -> Ticket:

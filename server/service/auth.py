@@ -75,6 +75,11 @@ class Auth:
         """The page gives a session only to those who have a key."""
         return self._asks_for_login and not self.is_open
 
+    def cache_salt(self, caller: Caller) -> str:
+        """What roots the prefix cache of a program's requests: callers with keys of their own do
+        not share prefixes."""
+        return "" if self.is_open else caller.user
+
     def new_session(self) -> tuple[UserId, str]:
         """A fresh random user and the session value to put into a cookie."""
         user = UserId(secrets.token_urlsafe(16))

@@ -20,16 +20,14 @@ from engine.api import (
     RequestOutput,
     Usage,
 )
-from server.service import request_terms
 from server.service.admission import Admission
 from server.service.answer_pieces import PieceReader
 from server.service.auth import Auth
 from server.service.choice_streams import ChoiceStream, collected
 from server.service.completion_stream import StreamJob, stream_answer
-from server.service.errors import ModelNotFoundError
 from server.service.exchange import Exchange
 from server.service.generation import Generation
-from server.service.http import Headers, read_body, read_json_object, watch_client
+from server.service.http import read_body, read_json_object, watch_client
 from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 from server.service.options import GenerationOptions
@@ -42,7 +40,7 @@ from server.service.replies import (
     TextShape,
     whole_reply,
 )
-from server.service.request_terms import Terms
+from server.service.request_terms import Terms, body_terms
 from server.service.schemas import (
     ChatCompletionBody,
     CompletionBody,
@@ -107,8 +105,6 @@ class CompletionRoutes:
         caller = exchange.caller
         self._admission.check()
         body = await read_body(exchange.scope, exchange.receive, self._limits)
-        # Tenants with keys of their own do not share prefixes.
-        salt = "" if self._auth.is_open else caller.user
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(body)):
@@ -117,15 +113,16 @@ class CompletionRoutes:
                     num_sequences=job.num_sequences,
                     prompt_tokens=sum(prompt.num_tokens for prompt in job.prompts),
                 )
-                await self._answer(job, exchange, salt)
+                await self._answer(job, exchange)
 
     async def _prepare_chat(self, raw: bytes, exchange: Exchange) -> _Job:
         body, ignored = parse(read_json_object(raw), ChatCompletionBody, self._limits)
-        self._check_model(body, ignored, exchange.headers)
+        exchange.tell_ignored(ignored)
+        self._generation.check_model(body.model)
         limit = body.max_completion_tokens
         options = body.options(body.max_tokens if limit is None else limit)
         options.to_params(self._limits)
-        terms = self._terms(exchange, body)
+        terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
         prompt = await self._generation.prepare_chat(
             body.messages, template=body.template(), deadline_s=terms.deadline_s
         )
@@ -133,13 +130,14 @@ class CompletionRoutes:
 
     async def _prepare_text(self, raw: bytes, exchange: Exchange) -> _Job:
         body, ignored = parse(read_json_object(raw), CompletionBody, self._limits)
-        self._check_model(body, ignored, exchange.headers)
+        exchange.tell_ignored(ignored)
+        self._generation.check_model(body.model)
         prompts = body.prompts(self._limits.max_prompts)
         default = self._limits.completions_max_tokens
         # 0: the prompt's echo is all that is wanted, and the engine is not asked.
         options = body.options(default if body.max_tokens is None else body.max_tokens or None)
         options.to_params(self._limits)
-        terms = self._terms(exchange, body)
+        terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
         made = [
             await self._generation.prepare_raw(prompt, deadline_s=terms.deadline_s)
             for prompt in prompts
@@ -152,27 +150,7 @@ class CompletionRoutes:
             return prompt
         return await self._generation.prompts.text_of(prompt)
 
-    def _terms(self, exchange: Exchange, body: CompletionFields) -> Terms:
-        return request_terms.terms(
-            caller=exchange.caller,
-            limits=self._limits,
-            arrived_s=exchange.arrived_s,
-            timeout=body.timeout,
-            priority=body.priority,
-            service_tier=body.service_tier,
-            user=request_terms.queue_user(exchange.caller, body.user, is_open=self._auth.is_open),
-        )
-
-    def _check_model(
-        self, body: CompletionFields, ignored: Sequence[str], headers: Headers
-    ) -> None:
-        if ignored:
-            headers.append((b"x-lectern-ignored", ", ".join(ignored).encode()))
-        served = self._generation.model.name
-        if body.model is not None and body.model != served:
-            raise ModelNotFoundError(body.model, served)
-
-    async def _answer(self, job: _Job, exchange: Exchange, salt: str) -> None:
+    async def _answer(self, job: _Job, exchange: Exchange) -> None:
         rooms = [self._generation.room(prompt, param=job.param) for prompt in job.prompts]
         asked = job.options.max_tokens
         is_lowered = asked is not None and asked > min(rooms)
@@ -187,6 +165,7 @@ class CompletionRoutes:
             self._generation.prices,
         )
         async with AsyncExitStack() as stack:
+            salt = self._auth.cache_salt(exchange.caller)
             choices = await self._submit(job, head, stack, salt)
             if job.body.stream:
                 encoder = ChunkEncoder(

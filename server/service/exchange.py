@@ -97,6 +97,11 @@ class Exchange:
         """Who asks, as far as it is known."""
         return self._caller
 
+    def tell_ignored(self, fields: Sequence[str]) -> None:
+        """Names fields of the body that nobody reads in the reply's headers."""
+        if fields:
+            self.headers.append((b"x-lectern-ignored", ", ".join(fields).encode()))
+
     async def reply(
         self, body: bytes, *, status: int = 200, content_type: bytes = b"application/json"
     ) -> None:

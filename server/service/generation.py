@@ -32,6 +32,7 @@ from server.service.answer_pieces import LogprobShape, PieceReader
 from server.service.auth import Caller
 from server.service.errors import (
     InternalError,
+    ModelNotFoundError,
     PromptTooLongError,
     ServiceError,
     from_engine,
@@ -180,6 +181,11 @@ class Generation:
     async def count_chat(self, messages: Sequence[ChatMessage]) -> int:
         """The prompt size of `messages`, template and generation prompt included."""
         return (await self.prompts.chat(messages)).num_tokens
+
+    def check_model(self, name: str | None) -> None:
+        """Raises ModelNotFoundError for a request that names another model than the served one."""
+        if name is not None and name != self.model.name:
+            raise ModelNotFoundError(name, self.model.name)
 
     def room(self, prompt: Prompt, *, param: str = "messages") -> int:
         """Tokens that the window leaves for the answer. Raises PromptTooLongError for none."""

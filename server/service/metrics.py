@@ -18,7 +18,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from engine.api import Engine, Finish, FinishType
+from engine.api import Engine, Finish
 from server.service.engine_metrics import EngineCollector, StepTimes
 from server.service.exchange import CLIENT_LEFT, Exchange
 from server.service.loop_lag import WorstLag
@@ -149,10 +149,6 @@ class Metrics:
     def refused(self, code: str) -> None:
         """Counts an error that a client was told, by its `ServiceError.code`."""
         self._refusals.labels(code).inc()
-
-    def left(self, reason: FinishType) -> None:
-        """Counts a generation whose reader left before the terminal output was made."""
-        self._finished.labels(reason.value).inc()
 
     def finished(self, finish: Finish, cost: float | None = None) -> None:
         """Counts an end; `cost` in the currency of the prices, None without prices."""

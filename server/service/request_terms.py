@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from server.service.auth import Access, Caller
 from server.service.errors import BadRequestError
+from server.service.exchange import Exchange
 from server.service.limits import ServiceLimits
 
 INTERACTIVE = 0
@@ -28,6 +30,22 @@ class Terms:
     priority: int = INTERACTIVE
     user: str = ""
     account: str = ""
+
+
+class TermFields(Protocol):
+    """What the bodies of all endpoints that answer have in common."""
+
+    @property
+    def timeout(self) -> float | None: ...
+
+    @property
+    def priority(self) -> str | None: ...
+
+    @property
+    def service_tier(self) -> str | None: ...
+
+    @property
+    def user(self) -> str | None: ...
 
 
 def terms(
@@ -62,6 +80,21 @@ def terms(
         _priority(priority, service_tier, caller, param_prefix),
         caller.user if user is None else user,
         caller.user,
+    )
+
+
+def body_terms(
+    exchange: Exchange, body: TermFields, limits: ServiceLimits, *, is_open: bool
+) -> Terms:
+    """The terms of a request over HTTP; `is_open` as in `queue_user`. Raises BadRequestError."""
+    return terms(
+        caller=exchange.caller,
+        limits=limits,
+        arrived_s=exchange.arrived_s,
+        timeout=body.timeout,
+        priority=body.priority,
+        service_tier=body.service_tier,
+        user=queue_user(exchange.caller, body.user, is_open=is_open),
     )
 
 

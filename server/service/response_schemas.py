@@ -7,7 +7,6 @@ supported and would change the answer is refused by name; unknown ones are ignor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ from server.service.errors import BadRequestError
 from server.service.messages import ChatMessage
 from server.service.options import MAX_MAX_TOKENS, GenerationOptions
 from server.service.template_options import TemplateOptions, template_options
-from server.service.validation import check_metadata, told_validation
+from server.service.validation import check_metadata, ignored_names, told_validation
 
 WITH_LOGPROBS = "message.output_text.logprobs"
 
@@ -165,9 +164,6 @@ NEUTRAL_NESTED: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 """What objects among the fields may hold without changing the answer."""
 
-_MAX_NAMED = 20
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
 
 def parse_response_body(raw: Mapping[str, Any]) -> tuple[ResponseBody, Sequence[str]]:
     """The checked body, and the names of fields that were ignored (safe in a header).
@@ -195,9 +191,7 @@ def parse_response_body(raw: Mapping[str, Any]) -> tuple[ResponseBody, Sequence[
             raise BadRequestError(f"{field} is not supported by this server{hint}", param=field)
     _check_nested(raw)
     body.template()
-    known = _known_fields()
-    ignored = [name for name in raw if name not in known]
-    return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
+    return body, ignored_names(raw, _known_fields())
 
 
 def _check_nested(raw: Mapping[str, Any]) -> None:

@@ -8,14 +8,14 @@ from server.service.admission import Admission
 from server.service.auth import Auth
 from server.service.choice_streams import ChoiceStream
 from server.service.completion_stream import StreamJob, stream_answer
-from server.service.errors import BadRequestError, ModelNotFoundError
+from server.service.errors import BadRequestError
 from server.service.exchange import Exchange
 from server.service.generation import Generation
 from server.service.http import read_body, read_json_object, watch_client
 from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 from server.service.prompt import Prompt
-from server.service.request_terms import Terms, queue_user, terms
+from server.service.request_terms import Terms, body_terms
 from server.service.response_events import ResponseEncoder, whole_response
 from server.service.response_object import ResponseHead, response_logprobs
 from server.service.response_schemas import ResponseBody, parse_response_body
@@ -38,19 +38,16 @@ class ResponseRoutes:
         raw = await read_body(exchange.scope, exchange.receive, self._limits)
         async with watch_client(exchange.receive):
             body, ignored = parse_response_body(read_json_object(raw))
-            if ignored:
-                exchange.headers.append((b"x-lectern-ignored", ", ".join(ignored).encode()))
-            served = self._generation.model.name
-            if body.model is not None and body.model != served:
-                raise ModelNotFoundError(body.model, served)
+            exchange.tell_ignored(ignored)
+            self._generation.check_model(body.model)
             # Checked before the template takes its time.
             body.options().to_params(self._limits)
-            own_terms = self._terms(exchange, body)
+            terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(raw)):
-                    prompt = await self._prompt(body, own_terms.deadline_s)
+                    prompt = await self._prompt(body, terms.deadline_s)
                 ticket.extend(num_sequences=1, prompt_tokens=prompt.num_tokens)
-                await self._answer(exchange, body, prompt, own_terms)
+                await self._answer(exchange, body, prompt, terms)
 
     async def _prompt(self, body: ResponseBody, deadline_s: float) -> Prompt:
         """Raises BadRequestError in this endpoint's words: what the template refuses stood in
@@ -66,7 +63,7 @@ class ResponseRoutes:
             raise
 
     async def _answer(
-        self, exchange: Exchange, body: ResponseBody, prompt: Prompt, own_terms: Terms
+        self, exchange: Exchange, body: ResponseBody, prompt: Prompt, terms: Terms
     ) -> None:
         room = self._generation.room(prompt, param="input")
         asked = body.max_output_tokens
@@ -93,9 +90,9 @@ class ResponseRoutes:
             f"resp_{head.key}",
             prompt,
             params,
-            salt="" if self._auth.is_open else exchange.caller.user,
+            salt=self._auth.cache_salt(exchange.caller),
             param="input",
-            terms=own_terms,
+            terms=terms,
         ) as stream:
             choice = ChoiceStream(0, stream, reader)
             if body.stream:
@@ -110,15 +107,4 @@ class ResponseRoutes:
             whole_response(
                 head, answer.piece, answer.finish, answer.detail, answer.reasoning_tokens
             )
-        )
-
-    def _terms(self, exchange: Exchange, body: ResponseBody) -> Terms:
-        return terms(
-            caller=exchange.caller,
-            limits=self._limits,
-            arrived_s=exchange.arrived_s,
-            timeout=body.timeout,
-            priority=body.priority,
-            service_tier=body.service_tier,
-            user=queue_user(exchange.caller, body.user, is_open=self._auth.is_open),
         )

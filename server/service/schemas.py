@@ -8,7 +8,6 @@ is refused unless its value is neutral, that is, would not change the answer; fi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -21,7 +20,7 @@ from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
 from server.service.options import MAX_MAX_TOKENS, GenerationOptions
 from server.service.template_options import TemplateOptions, template_options
-from server.service.validation import check_metadata, told_validation
+from server.service.validation import check_metadata, ignored_names, told_validation
 
 MAX_LOGPROBS = SamplingParams.MAX_LOGPROBS
 
@@ -218,9 +217,6 @@ _NO_EFFECT = frozenset(
 )
 """Known fields that do not change the answer."""
 
-_MAX_NAMED = 20
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
-
 
 def parse(
     raw: dict[str, Any], kind: type[Body], limits: ServiceLimits
@@ -253,9 +249,7 @@ def parse(
     for field, neutral in unsupported_fields(kind).items():
         if field in raw and not is_among(raw[field], neutral):
             raise BadRequestError(f"{field} is not supported by this server", param=field)
-    known = _known_fields(kind)
-    ignored = [name for name in raw if name not in known]
-    return body, [_UNSAFE.sub("?", name)[:64] or "?" for name in ignored[:_MAX_NAMED]]
+    return body, ignored_names(raw, _known_fields(kind))
 
 
 @cache

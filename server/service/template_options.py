@@ -9,12 +9,12 @@ from typing import Any
 
 from server.service.chat_template import TemplateValue
 from server.service.errors import BadRequestError
+from server.service.validation import safe_name
 
 VARIABLES = ("enable_thinking", "thinking", "reasoning_effort")
 """What `chat_template_kwargs` may set: a template is the model's own, and so are the rest of its
 variables."""
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def template_options(
 def _variables(kwargs: Mapping[str, Any]) -> dict[str, TemplateValue]:
     found: dict[str, TemplateValue] = {}
     for name, value in kwargs.items():
-        param = f"chat_template_kwargs.{_UNSAFE.sub('?', name)[:64]}"
+        param = f"chat_template_kwargs.{safe_name(name)}"
         if name not in VARIABLES:
             raise BadRequestError(f"{param} cannot be set; {', '.join(VARIABLES)} can", param=param)
         if isinstance(value, str) and not _WORD.fullmatch(value):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from server.service.admission import Admission
-from server.service.errors import BadRequestError, ModelNotFoundError
+from server.service.errors import BadRequestError
 from server.service.events import to_json
 from server.service.exchange import Exchange
 from server.service.generation import Generation
@@ -88,9 +88,7 @@ class TokenizeRoutes:
             body = msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
             raise told_validation(error) from None
-        served = self._generation.model.name
-        if body.model is not None and body.model != served:
-            raise ModelNotFoundError(body.model, served)
+        self._generation.check_model(body.model)
         return body
 
     async def _encode(self, body: TokenizeBody) -> Sequence[int]:

@@ -1,14 +1,20 @@
-"""From msgspec's validation messages to errors that name the field (`messages[0].content`)."""
+"""What every body is checked for: errors that name the field (`messages[0].content`), metadata, NUL
+characters, and fields that nobody knows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 
 from server.service.errors import BadRequestError
 
+_MAX_NAMED = 20
+"""Ignored fields that a reply names."""
+_MAX_NAME_CHARS = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _WHERE = re.compile(r" - at `\$\.?(?P<path>.*)`$")
 
 
@@ -23,6 +29,17 @@ def told_validation(error: msgspec.ValidationError) -> BadRequestError:
     if path:
         return BadRequestError(f"{path}: {reason[0].lower()}{reason[1:]}", param=path)
     return BadRequestError(reason)
+
+
+def safe_name(name: str) -> str:
+    """A name that a client has made up, as a header or an error may hold it."""
+    return _UNSAFE.sub("?", name)[:_MAX_NAME_CHARS] or "?"
+
+
+def ignored_names(raw: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """The fields of a body that nobody knows, the first of them, safe in a header."""
+    unknown = [name for name in raw if name not in known]
+    return [safe_name(name) for name in unknown[:_MAX_NAMED]]
 
 
 MAX_METADATA = 16

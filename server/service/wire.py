@@ -11,16 +11,10 @@ knows it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from server.service.http import Send, abort_connection
-
-_WRITES_TO_SOCKET = 0
-"""1: a reply's bytes go to the socket by a system call that lets other threads have the
-interpreter meanwhile; uvloop keeps it."""
-
 
 class Wire(Protocol):
     """What HTTP and WebSocket have in common. Owned by the event loop's thread."""
@@ -92,8 +86,7 @@ class _UvicornBody:
     def __init__(self, cycle: Any, send: Send) -> None:
         self._cycle = cycle
         self._flow = cycle.flow
-        transport = cycle.transport
-        self._write = socket_write(transport) if _WRITES_TO_SOCKET else transport.write
+        self._write = cycle.transport.write
         self._send = send
 
     @staticmethod
@@ -132,29 +125,9 @@ class _UvicornBody:
         self._cycle.transport.abort()
 
 
-def socket_write(transport: Any) -> Callable[[bytes], None]:
-    """As `transport.write`, straight to the socket as far as that takes it now."""
-    socket = transport.get_extra_info("socket")
-    if socket is None or transport.get_extra_info("sslcontext") is not None:
-        write: Callable[[bytes], None] = transport.write
-        return write
-    fd = socket.fileno()
+class _Asgi:
+    """Over nothing but `send`: what is written waits for `drained`."""
 
-    def write_now(data: bytes) -> None:
-        num_written = 0
-        # Behind what is kept already, and never to a number that may be another's by now.
-        if not transport.get_write_buffer_size() and not transport.is_closing():
-            try:
-                num_written = os.write(fd, data)
-            except OSError:
-                num_written = 0  # full, or broken: the transport finds out which
-        if num_written < len(data):
-            transport.write(data[num_written:])
-
-    return write_now
-
-
-class _AsgiBody:
     __slots__ = ("_kept", "_send")
 
     def __init__(self, send: Send) -> None:
@@ -168,51 +141,41 @@ class _AsgiBody:
     @property
     def is_full(self) -> bool:
         return bool(self._kept)
+
+    def abort(self) -> None:
+        self._kept.clear()
+        abort_connection(self._send)
+
+    def _take(self) -> list[bytes]:
+        kept, self._kept = self._kept, []
+        return kept
+
+
+class _AsgiBody(_Asgi):
+    __slots__ = ()
 
     def write(self, data: bytes) -> None:
         if data:
             self._kept.append(data)
 
     async def end(self, data: bytes = b"") -> None:
-        kept, self._kept = self._kept, []
-        body = b"".join([*kept, data])
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_body(b"".join([*self._take(), data]), more_body=False)
 
     async def drained(self) -> None:
         while self._kept:
-            kept, self._kept = self._kept, []
-            body = b"".join(kept)
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._send_body(b"".join(self._take()), more_body=True)
 
-    def abort(self) -> None:
-        self._kept.clear()
-        abort_connection(self._send)
+    async def _send_body(self, body: bytes, *, more_body: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more_body})
 
 
-class _AsgiMessages:
-    __slots__ = ("_kept", "_send")
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._kept: list[bytes] = []
-
-    @property
-    def is_gone(self) -> bool:
-        return False
-
-    @property
-    def is_full(self) -> bool:
-        return bool(self._kept)
+class _AsgiMessages(_Asgi):
+    __slots__ = ()
 
     def write_texts(self, messages: Sequence[bytes]) -> None:
         self._kept += messages
 
     async def drained(self) -> None:
         while self._kept:
-            kept, self._kept = self._kept, []
-            for message in kept:
+            for message in self._take():
                 await self._send({"type": "websocket.send", "text": message.decode()})
-
-    def abort(self) -> None:
-        self._kept.clear()
-        abort_connection(self._send)

@@ -93,11 +93,9 @@ async def test_metrics() -> None:
     metrics = Metrics(create_scripted_engine(EngineConfig(Path("scripted"))))
     end = FinishDetail(FinishType.EOS)
     metrics.finished(Finish(end, Usage(10, 4, 6), Timing(0.1, 0.2, 1.0)))
-    metrics.left(FinishType.SLOW_CLIENT)
     lines = metrics.render().decode().splitlines()
     for line in (
         'lectern_generations_finished_total{detail="eos"} 1.0',
-        'lectern_generations_finished_total{detail="slow_client"} 1.0',
         "lectern_prompt_tokens_total 10.0",
         "lectern_prompt_cached_tokens_total 6.0",
         "lectern_completion_tokens_total 4.0",

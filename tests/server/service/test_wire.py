@@ -12,7 +12,6 @@ import pytest
 import uvicorn
 from websockets.asyncio.client import connect
 
-from server.service import wire as module
 from server.service.http import ASGIApp, Message, Receive, Scope, Send
 from server.service.wire import BodyWire, MessageWire, body_wire, message_wire
 from server.service.ws_protocol import LingeringWebSocketProtocol
@@ -164,15 +163,8 @@ async def test_pipelined_requests_are_answered_one_behind_another(direct: bool) 
     assert found == sorted(found)
 
 
-@pytest.mark.parametrize(
-    ("direct", "to_socket"),
-    [(True, 0), (True, 1), (False, 0)],
-    ids=["direct", "socket", "asgi"],
-)
-async def test_a_client_that_reads_late_gets_everything_in_order(
-    direct: bool, to_socket: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_WRITES_TO_SOCKET", to_socket)
+@pytest.mark.parametrize("direct", DIRECT)
+async def test_a_client_that_reads_late_gets_everything_in_order(direct: bool) -> None:
     total = 40
     is_waiting = asyncio.Event()
 
