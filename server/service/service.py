@@ -78,9 +78,7 @@ class Service:
         self.openapi = OpenAPIRoutes(self.generation, self.admission, self.limits)
         self.health = HealthRoutes(engine, self.admission, self.metrics)
         self.run_events = RunEventRoutes(self.runs, auth, self.limits)
-        self._context = SocketContext(
-            auth, self.generation, self.runs, self.limits, self.fan_out
-        )
+        self._context = SocketContext(auth, self.generation, self.runs, self.limits, self.fan_out)
         self.sockets = WebSocketRoute(self._context)
         self._context.origins = origins
         self._context.on_refused = self.metrics.refused

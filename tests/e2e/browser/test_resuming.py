@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from playwright.sync_api import Page, WebSocketRoute, expect
@@ -46,6 +47,24 @@ def test_a_reload_just_after_asking_asks_once(open_chat: OpenChat) -> None:
     assert chat.wait_end() == WHOLE
     expect(chat.questions).to_have_text([LONG_QUESTION])
     expect(chat.page.locator(".conversation")).to_have_count(1)
+
+
+def test_a_reload_shows_what_was_shown_where_the_address_could_not_follow(
+    open_chat: OpenChat,
+) -> None:
+    """A browser drops an address that is pushed while it is about to reload."""
+    chat = open_chat()
+    chat.page.evaluate("history.pushState = () => {}")
+    chat.ask(LONG_QUESTION)
+    assert chat.wait_end() == WHOLE
+    assert "/c/" not in chat.page.url
+    chat.page.reload()
+    expect(chat.questions).to_have_text([LONG_QUESTION])
+    assert "/c/" in chat.page.url
+    chat.page.goto(chat.page.url.partition("/c/")[0])
+    expect(chat.page.locator("body")).to_have_class(re.compile("is-empty"))
+    chat.page.reload()
+    expect(chat.page.locator("body")).to_have_class(re.compile("is-empty"))
 
 
 def test_a_question_whose_receipt_was_lost_is_not_asked_twice(open_chat: OpenChat) -> None:

@@ -18,6 +18,9 @@ import { Transcript } from "./transcript.js";
 import { showWelcome } from "./welcome.js";
 
 const COURSE = "lectern.course";
+// What this tab shows. A reload that has begun already drops what is pushed to the history then, so
+// the address alone does not always know.
+const OPEN = "lectern.open";
 const find = (selector) => document.querySelector(selector);
 
 await startLanguage();
@@ -40,6 +43,14 @@ const transcript = new Transcript(find("#messages"), scrolling, {
 });
 
 let courses = [];
+
+function pathOf(conversation) {
+  return `/c/${encodeURIComponent(conversation)}`;
+}
+
+function isReload() {
+  return performance.getEntriesByType("navigation")[0]?.type === "reload";
+}
 
 function course() {
   return courses.find(({ id }) => id === chat.conversation.course) ?? null;
@@ -65,7 +76,7 @@ function startNew({ push = true } = {}) {
 async function open(id, { push = true } = {}) {
   try {
     await chat.open(id);
-    if (push) history.pushState({}, "", `/c/${encodeURIComponent(id)}`);
+    if (push) history.pushState({}, "", pathOf(id));
   } catch (error) {
     if (error.status === 404) {
       history.replaceState({}, "", "/");
@@ -99,6 +110,7 @@ function showThemeButton() {
 
 chat.addEventListener("show", () => {
   find("#problem").hidden = true;
+  keep("sessionStorage", OPEN, chat.conversation.id);
   transcript.show(chat.conversation.messages);
   composer.useDraft(chat.conversation.id);
   sidebar.current = chat.conversation.id;
@@ -121,7 +133,8 @@ chat.addEventListener("running", () => {
 });
 chat.addEventListener("accepted", ({ detail }) => {
   if (detail.isNew) {
-    history.pushState({}, "", `/c/${encodeURIComponent(detail.conversation)}`);
+    keep("sessionStorage", OPEN, detail.conversation);
+    history.pushState({}, "", pathOf(detail.conversation));
     const written = composer.text;
     composer.text = "";
     composer.useDraft(detail.conversation);
@@ -180,9 +193,11 @@ async function start() {
     showProblem(t("courses.unreachable"), start);
     return;
   }
-  const { conversation } = document.body.dataset;
-  if (conversation) await open(conversation, { push: false });
-  else startNew({ push: false });
+  const conversation = document.body.dataset.conversation || (isReload() && kept("sessionStorage", OPEN));
+  if (conversation) {
+    await open(conversation, { push: false });
+    if (chat.conversation.id) history.replaceState({}, "", pathOf(chat.conversation.id));
+  } else startNew({ push: false });
   sidebar.showCourses(courses, chat.conversation.course);
   if (chat.conversation.course) sidebar.reload(chat.conversation.course);
   // After the conversation is known, so that the welcome finds what it should follow.
