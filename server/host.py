@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from server.config import ServerConfig
+from server.http_protocol import HttpProtocol
 from server.lifespan import lifespan
 from server.service.ws_protocol import LingeringWebSocketProtocol
 
@@ -165,7 +166,7 @@ async def _first(*futures: asyncio.Future[Any]) -> None:
 def _uvicorn_config(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=HttpProtocol,
         ws=LingeringWebSocketProtocol,
         ws_max_size=config.max_message_bytes,
         # Deltas are small: compressing each would cost more than it saves.

@@ -16,11 +16,6 @@ class Abandonment:
         self._end = end
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_counting(self) -> bool:
-        """Nobody reads, and the time runs."""
-        return self._timer is not None
-
     def left(self) -> None:
         """The last reader has gone. Idempotent."""
         if self._timer is None:

@@ -145,7 +145,9 @@ class Admission:
 
     def check_room(self, num_sequences: int = 1, num_preparing: int = 0) -> None:
         """Whether the engine can hold `num_sequences` answers more, behind `num_preparing`
-        others. It counts once more when it gets them: its word is the last. Raises QueueFullError, and BadRequestError for more than it could ever hold."""
+        others. It counts once more when it gets them: its word is the last.
+
+        Raises QueueFullError, and BadRequestError for more than it could ever hold."""
         limit = self._engine.max_requests
         if num_sequences > limit:
             raise BadRequestError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from engine.api import Finish, FinishReason, OutputStream
@@ -14,9 +14,8 @@ from server.service.replies import Choice
 
 
 class ChoiceDelta(NamedTuple):
-    """What is new of the choice of that index."""
+    """What is new of a choice."""
 
-    choice: int
     piece: Piece
     finish: Finish | None
 
@@ -56,7 +55,7 @@ class ChoiceStream:
         if output is None:
             return None
         piece = Piece(output.text) if self._reader is None else self._reader.push(output)
-        return ChoiceDelta(self.index, piece, output.finish)
+        return ChoiceDelta(piece, output.finish)
 
     def finish_detail(self, finish: Finish) -> dict[str, Any]:
         """What is told of `finish.detail`."""
@@ -76,10 +75,6 @@ async def collected(streams: Sequence[ChoiceStream]) -> list[Choice]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await _cancel(tasks)
-
-
-async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

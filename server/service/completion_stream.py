@@ -104,8 +104,8 @@ class _Frames:
         return frames
 
     def _frames(self, choice: ChoiceStream, delta: ChoiceDelta) -> bytes:
-        index, piece, finish = delta
-        encoder = self._encoder
+        piece, finish = delta
+        index, encoder = choice.index, self._encoder
         frames = b""
         has_piece = bool(piece.text or piece.reasoning) or piece.logprobs is not None
         if index not in self._told and (has_piece or finish is not None):

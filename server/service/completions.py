@@ -119,8 +119,8 @@ class CompletionRoutes:
         body, ignored = parse(read_json_object(raw), ChatCompletionBody, self._limits)
         exchange.tell_ignored(ignored)
         self._generation.check_model(body.model)
-        limit = body.max_completion_tokens
-        options = body.options(body.max_tokens if limit is None else limit)
+        _, limit = body.length_limit
+        options = body.options(limit)
         options.to_params(self._limits)
         terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
         prompt = await self._generation.prepare_chat(

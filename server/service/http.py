@@ -38,6 +38,15 @@ class SlowClientError(Exception):
     """The client took no data for `send_timeout_s`."""
 
 
+async def in_time(sending: Awaitable[None], timeout_s: float) -> None:
+    """Raises SlowClientError where the client lets `sending` wait for longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await sending
+    except TimeoutError:
+        raise SlowClientError from None
+
+
 def header(scope: Scope, name: bytes) -> bytes | None:
     """The first header of that (lower case) name."""
     for key, value in scope["headers"]:
@@ -189,7 +198,9 @@ def abort_connection(send: Send) -> None:
     """Drops a connection whose client does not read. ASGI has no word for it, and returning
     from the application would wait for the client to take what is buffered; uvicorn's `send` is
     a method of the object that holds the transport. Does nothing under another server."""
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    abort = getattr(transport, "abort", None)
-    if callable(abort):
+    sender = getattr(send, "__self__", None)
+    abort = getattr(getattr(sender, "transport", None), "abort", None)
+    if sender is not None and callable(abort):
         abort()
+        # It hears of it a turn of the loop later, and would call the reply unfinished till then.
+        sender.disconnected = True

@@ -38,6 +38,12 @@ _TOOL_CALL: Schema = {
     },
     "required": ["function"],
 }
+_BESIDE_CONTENT: Schema = {
+    "name": TEXT_OR_NULL,
+    "tool_call_id": _STRING_OR_NULL,
+    "reasoning_content": _STRING_OR_NULL,
+    "function_call": {"enum": [None]},
+}
 CHAT_MESSAGE: Schema = {
     "description": "A turn of the conversation. Only one with `tool_calls` may have no content.",
     "anyOf": [
@@ -46,11 +52,8 @@ CHAT_MESSAGE: Schema = {
             "properties": {
                 "role": {"enum": list(ROLES)},
                 "content": {"anyOf": _CONTENT},
-                "name": TEXT_OR_NULL,
                 "tool_calls": {"enum": [None, []]},
-                "tool_call_id": _STRING_OR_NULL,
-                "reasoning_content": _STRING_OR_NULL,
-                "function_call": {"enum": [None]},
+                **_BESIDE_CONTENT,
             },
             "required": ["role", "content"],
         },
@@ -58,12 +61,9 @@ CHAT_MESSAGE: Schema = {
             "type": "object",
             "properties": {
                 "role": {"const": "assistant"},
-                "content": {"anyOf": [*_CONTENT, {"type": "null"}]},
-                "name": TEXT_OR_NULL,
+                "content": {"anyOf": [*_CONTENT, NULL]},
                 "tool_calls": {"type": "array", "items": _TOOL_CALL, "minItems": 1},
-                "tool_call_id": _STRING_OR_NULL,
-                "reasoning_content": _STRING_OR_NULL,
-                "function_call": {"enum": [None]},
+                **_BESIDE_CONTENT,
             },
             "required": ["role", "tool_calls"],
         },

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from server.service.openapi_messages import Schema
 from server.service.openapi_schemas import REF
-
-Schema = dict[str, Any]
 
 _HEADERS: Schema = {
     "X-Request-Id": {"schema": {"type": "string"}, "description": "Names the request in the log."}

@@ -183,4 +183,4 @@ def _enum(values: Iterable[Any]) -> Schema:
 
 
 def _object_or_null(properties: Schema) -> Schema:
-    return {"anyOf": [{"type": "object", "properties": properties}, {"type": "null"}]}
+    return {"anyOf": [{"type": "object", "properties": properties}, NULL]}

@@ -37,17 +37,20 @@ class ResponseRoutes:
         self._admission.check()
         raw = await read_body(exchange.scope, exchange.receive, self._limits)
         async with watch_client(exchange.receive):
-            body, ignored = parse_response_body(read_json_object(raw))
-            exchange.tell_ignored(ignored)
-            self._generation.check_model(body.model)
-            # Checked before the template takes its time.
-            body.options().to_params(self._limits)
-            terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(raw)):
-                    prompt = await self._prompt(body, terms.deadline_s)
+                    body, terms, prompt = await self._prepare(raw, exchange)
                 ticket.extend(num_sequences=1, prompt_tokens=prompt.num_tokens)
                 await self._answer(exchange, body, prompt, terms)
+
+    async def _prepare(self, raw: bytes, exchange: Exchange) -> tuple[ResponseBody, Terms, Prompt]:
+        body, ignored = parse_response_body(read_json_object(raw))
+        exchange.tell_ignored(ignored)
+        self._generation.check_model(body.model)
+        # Checked before the template takes its time.
+        body.options().to_params(self._limits)
+        terms = body_terms(exchange, body, self._limits, is_open=self._auth.is_open)
+        return body, terms, await self._prompt(body, terms.deadline_s)
 
     async def _prompt(self, body: ResponseBody, deadline_s: float) -> Prompt:
         """Raises BadRequestError in this endpoint's words: what the template refuses stood in

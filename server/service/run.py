@@ -21,6 +21,9 @@ from server.service.run_log import RunLog
 
 OnCancel = Callable[[FinishType], None]
 
+MAX_WRITE_BYTES = 256 << 10
+"""Of events in one go: after so much a client must show that it reads before it gets more."""
+
 
 class Run:
     """Outlives every socket that follows it, unless it is told not to. Owned by the event loop's

@@ -14,15 +14,12 @@ from server.service.errors import ResumeGoneError
 from server.service.exchange import Exchange
 from server.service.http import Scope, text_header, watch_client
 from server.service.limits import ServiceLimits
-from server.service.run import Run, RunReader
+from server.service.run import MAX_WRITE_BYTES, Run, RunReader
 from server.service.runs import RunRegistry
 from server.service.sse import run_frame, send_events
 
 PREFIX = "/v1/runs/"
 SUFFIX = "/events"
-
-_MAX_WRITE_BYTES = 256 << 10
-"""After so much the client must show that it reads before it gets more."""
 
 
 class RunEventRoutes:
@@ -80,7 +77,7 @@ class _RunFrames:
         reader, on_ready = self._reader, self._on_ready
         if reader is None or on_ready is None:
             return b""
-        frames = b"".join([run_frame(event) for event in reader.take(_MAX_WRITE_BYTES)])
+        frames = b"".join([run_frame(event) for event in reader.take(MAX_WRITE_BYTES)])
         if reader.has_more:
             on_ready()
         return frames

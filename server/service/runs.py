@@ -28,6 +28,10 @@ __all__ = ["Produce", "Run", "RunRegistry"]
 
 Produce = Callable[[Run], Awaitable[None]]
 
+_LAST_WORDS_S = 2.0
+"""How long a run may take to store its answer after it was told to end at shutdown, and how
+long after it was cancelled."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -204,8 +208,3 @@ class RunRegistry:
     def _free_key(self, run: Run) -> None:
         if run.key is not None and self._keys.get((run.owner, run.key)) is run:
             del self._keys[run.owner, run.key]
-
-
-_LAST_WORDS_S = 2.0
-"""How long a run may take to store its answer after it was told to end at shutdown, and how
-long after it was cancelled."""

@@ -55,6 +55,11 @@ class CompletionFields(GenerationOptions, frozen=True, kw_only=True):
         raise NotImplementedError
 
     @property
+    def length_limit(self) -> tuple[str, int | None]:
+        """The field that says how long an answer may be, and what it says."""
+        return "max_tokens", self.max_tokens
+
+    @property
     def least_max_tokens(self) -> int:
         """The shortest answer that may be asked for."""
         return 1
@@ -87,6 +92,12 @@ class ChatCompletionBody(CompletionFields, frozen=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def length_limit(self) -> tuple[str, int | None]:
+        if self.max_completion_tokens is None:
+            return "max_tokens", self.max_tokens
+        return "max_completion_tokens", self.max_completion_tokens
 
     @property
     def num_logprobs(self) -> int | None:
@@ -228,9 +239,7 @@ def parse(
         body = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise told_validation(error) from None
-    max_tokens = getattr(body, "max_completion_tokens", None)
-    name = "max_tokens" if max_tokens is None else "max_completion_tokens"
-    limit = body.max_tokens if max_tokens is None else max_tokens
+    name, limit = body.length_limit
     if limit is not None and limit < (least := body.least_max_tokens):
         raise BadRequestError(f"{name} must be at least {least}, not {limit}", param=name)
     if limit is not None and limit > MAX_MAX_TOKENS:

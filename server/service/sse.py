@@ -9,13 +9,13 @@ the end, or for a client that takes less than is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
 from server.service.events import Event
 from server.service.exchange import Exchange
-from server.service.http import ClientGoneError, SlowClientError
+from server.service.http import ClientGoneError, in_time
 from server.service.limits import ServiceLimits
 from server.service.replies import HEARTBEAT
 from server.service.wire import BodyWire, body_wire
@@ -62,7 +62,7 @@ async def send_events(exchange: Exchange, source: EventSource, limits: ServiceLi
     exchange.status = 200
     headers = [*HEADERS, *exchange.headers]
     start = {"type": "http.response.start", "status": 200, "headers": headers}
-    await _in_time(exchange.send(start), limits.send_timeout_s)
+    await in_time(exchange.send(start), limits.send_timeout_s)
     reply = _Reply(body_wire(exchange.send), source, limits)
     exchange.fan_out.watch(reply)
     try:
@@ -142,7 +142,7 @@ class _Reply:
             # has caught up before this task had its turn.
             self.flush()
         await self._drained()
-        await _in_time(self._wire.end(self._last), self._send_timeout_s)
+        await in_time(self._wire.end(self._last), self._send_timeout_s)
 
     def close(self) -> None:
         """Nothing is written any more."""
@@ -150,13 +150,4 @@ class _Reply:
 
     async def _drained(self) -> None:
         if self._wire.is_full:
-            await _in_time(self._wire.drained(), self._send_timeout_s)
-
-
-async def _in_time(sending: Awaitable[None], timeout_s: float) -> None:
-    """Raises SlowClientError where the client lets `sending` wait for longer."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            await sending
-    except TimeoutError:
-        raise SlowClientError from None
+            await in_time(self._wire.drained(), self._send_timeout_s)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from server.service.http import Send, abort_connection
 
+
 class Wire(Protocol):
     """What HTTP and WebSocket have in common. Owned by the event loop's thread."""
 
@@ -81,11 +82,12 @@ class _UvicornBody:
     """Over uvicorn's `RequestResponseCycle` for httptools. While a cycle is not complete, its
     connection serves no other: a pipelined request waits."""
 
-    __slots__ = ("_cycle", "_flow", "_send", "_write")
+    __slots__ = ("_cycle", "_flow", "_is_closing", "_send", "_write")
 
     def __init__(self, cycle: Any, send: Send) -> None:
         self._cycle = cycle
         self._flow = cycle.flow
+        self._is_closing = cycle.transport.is_closing
         self._write = cycle.transport.write
         self._send = send
 
@@ -101,7 +103,8 @@ class _UvicornBody:
 
     @property
     def is_gone(self) -> bool:
-        return bool(self._cycle.disconnected)
+        # uvicorn closes on a client that breaks the protocol, and hears of the end a turn later.
+        return bool(self._cycle.disconnected or self._is_closing())
 
     @property
     def is_full(self) -> bool:
@@ -109,16 +112,17 @@ class _UvicornBody:
 
     def write(self, data: bytes) -> None:
         # An empty chunk would be the end of the body.
-        if data and not self._cycle.disconnected:
+        if data and not self.is_gone:
             self._write(b"%x\r\n%b\r\n" % (len(data), data))
 
     async def end(self, data: bytes = b"") -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        if not self.is_gone:
+            await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def drained(self) -> None:
         if self._flow.write_paused:
             await self._flow.drain()
-        if self._cycle.disconnected:
+        if self.is_gone:
             raise ConnectionResetError("the client has left")
 
     def abort(self) -> None:

@@ -19,6 +19,9 @@ LINGER_S = 5.0
 MAX_FRAGMENTS = 4096
 """Of one message."""
 
+_BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+"""Where the library has no words of its own: a body, a method with which nobody upgrades."""
+
 
 class LingeringWebSocketProtocol(WebSocketsSansIOProtocol):
     """For `uvicorn.Config(ws=…)`. Owned by the event loop's thread."""
@@ -36,9 +39,7 @@ class LingeringWebSocketProtocol(WebSocketsSansIOProtocol):
         handshake that is complete and without extensions; dropped when `is_gone`.
 
         What the parent class writes it writes at once, too, so a frame is never cut by another."""
-        if self.disconnected or self.close_sent or not self.handshake_complete:
-            return
-        if not self.transport.is_closing():
+        if self.handshake_complete and not self.is_gone:
             frames = [_head(len(message)) + message for message in messages]
             self.transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
@@ -60,6 +61,13 @@ class LingeringWebSocketProtocol(WebSocketsSansIOProtocol):
     def resume_writing(self) -> None:
         self.is_full = False
         super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # uvicorn is silent where the library has refused a handshake without showing it.
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_HANDSHAKE)
+            self.transport.close()
 
     def handle_ping(self) -> None:
         # A client that sends pings and reads no pongs would fill the memory with them; whoever

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from functools import partial
 
 from server.service.fan_out import FanOut
-from server.service.http import Send, SlowClientError
+from server.service.http import Send, in_time
 from server.service.limits import ServiceLimits
-from server.service.run import Run, RunReader
+from server.service.run import MAX_WRITE_BYTES, Run, RunReader
 from server.service.wire import message_wire
 
 CLOSE_OVERLOAD = 1013
-
-_MAX_WRITE_BYTES = 256 << 10
-"""After so much the client must show that it reads before it gets more."""
 
 
 class SocketWriter:
@@ -107,10 +104,10 @@ class SocketWriter:
             reader = self._following.get(run_id)
             if reader is None:
                 continue
-            if size >= _MAX_WRITE_BYTES:
+            if size >= MAX_WRITE_BYTES:
                 self._ready[run_id] = None
                 continue
-            for event in reader.take(_MAX_WRITE_BYTES - size):
+            for event in reader.take(MAX_WRITE_BYTES - size):
                 messages.append(event.data)
                 size += len(event.data)
             if reader.has_more:
@@ -130,7 +127,7 @@ class SocketWriter:
         ConnectionError when it has left."""
         while True:
             if self._wire.is_full or self._wire.is_gone:
-                await self._drained()
+                await in_time(self._wire.drained(), self._limits.send_timeout_s)
             if not self._is_told:
                 self._fan_out.mark(self)
             # A question that is being taken still hears whether it was.
@@ -144,13 +141,6 @@ class SocketWriter:
     @property
     def _is_told(self) -> bool:
         return not self._replies and not self._ready
-
-    async def _drained(self) -> None:
-        try:
-            async with asyncio.timeout(self._limits.send_timeout_s):
-                await self._wire.drained()
-        except TimeoutError:
-            raise SlowClientError from None
 
     def _mark(self, run_id: str) -> None:
         # Where something is ready already, the mark is set, or waits for the client.

@@ -55,8 +55,8 @@ def test_async_and_clients_that_leave(run_program: Run, address: str) -> None:
     assert found["response"] == "You asked: hello"
     assert found["models"] == ["scripted"]
     assert found["left"] == 3
-    # The longest of them would have run for 3 seconds.
-    until = time.monotonic() + 2
+    # One that is not aborted would end, and count as another kind.
+    until = time.monotonic() + 10
     while finished(address, "client_gone") < before + 9:
         assert time.monotonic() < until, "the engine still works for clients that have gone"
 

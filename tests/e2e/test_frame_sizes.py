@@ -75,7 +75,7 @@ def test_a_socket_that_stops_reading(tmp_path: Path) -> None:
     """MEM-01 by WebSocket: an endless answer of 1 KiB a token and a client that reads three
     events of it. Its memory is bounded, others keep their speed, and after the send timeout the
     connection is closed and the answer, which nobody is to come back for, ends."""
-    options = ("--scripted-token-s", "0.001", "--max-model-len", "65536", "--send-timeout-s", "3")
+    options = ("--scripted-token-s", "0.001", "--max-model-len", "65536", "--send-timeout-s", "2")
     with ServerProcess(
         tmp_path, *options, "--abandon-grace-s", "0", module="tests.e2e.endless_server"
     ) as server:

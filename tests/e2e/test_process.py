@@ -362,8 +362,8 @@ def _bearer(key: str) -> dict[str, str]:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    """Returns when the server has heard of a change, for which it has a second."""
-    end = time.monotonic() + 3
+    """Returns when the server has heard of a change, which takes a second where it has time."""
+    end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end
 

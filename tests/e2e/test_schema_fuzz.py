@@ -44,7 +44,7 @@ def test_whatever_is_sent_the_server_keeps_to_its_document(tmp_path: Path) -> No
                 *(sys.executable, "-m", "schemathesis.cli", "run", document),
                 *("--phases", ",".join(PHASES)),
                 *("--checks", ",".join(CHECKS)),
-                *("--max-examples", "30", "--seed", "5"),
+                *("--max-examples", "15", "--seed", "5"),
                 *("--request-timeout", "10"),
                 "--continue-on-failure",
             ],

@@ -21,7 +21,7 @@ from tests.support.server_process import TIMEOUT_S, ServerProcess
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 
-SEND_TIMEOUT_S = 3
+SEND_TIMEOUT_S = 2
 
 
 def test_a_stream_that_is_not_read(tmp_path: Path) -> None:

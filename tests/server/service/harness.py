@@ -18,6 +18,7 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 from engine.api import Engine, EngineConfig, Script, create_engine, create_scripted_engine
+from server.http_protocol import HttpProtocol
 from server.service.auth import Auth
 from server.service.conversation import ConversationApp
 from server.service.http import ASGIApp
@@ -34,6 +35,9 @@ MODEL = "scripted"
 SECRET = b"a secret for tests only"
 TINY_MODEL = CASES / "MOD-01-tied_sharded"
 """Two layers, a vocabulary of 260: the bytes and four control tokens; a window of 256."""
+
+PATIENCE_S = 10.0
+"""How long a test waits for what must come: only a test that fails takes so long."""
 
 Json = dict[str, Any]
 
@@ -76,7 +80,11 @@ class Server:
         """Sequences that run or wait."""
         return self.engine.stats.num_running + self.engine.stats.num_waiting
 
-    async def until_idle(self, within_s: float = 2.0) -> None:
+    @property
+    def port(self) -> int:
+        return int(self.base_url.rpartition(":")[2])
+
+    async def until_idle(self, within_s: float = PATIENCE_S) -> None:
         """Waits until the engine has nothing to do; fails after `within_s`."""
         await eventually(lambda: self.num_busy == 0, within_s)
 
@@ -91,7 +99,7 @@ class Socket:
         await self.connection.send(json.dumps({"type": type, **fields}))
 
     async def receive(self) -> Json:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             frame = await self.connection.recv()
         assert isinstance(frame, str)
         found: Json = json.loads(frame)
@@ -131,9 +139,11 @@ async def serving(
     origins: OriginPolicy | None = None,
     tracing: Tracing | None = None,
     middleware: Callable[[ASGIApp], ASGIApp] | None = None,
+    site: ASGIApp | None = None,
     **config: Any,
 ) -> AsyncIterator[Server]:
-    """Serves a scripted engine, or `model` in float32, on a free port of the loopback address."""
+    """Serves a scripted engine, or `model` in float32, on a free port of the loopback address;
+    `site` has all other addresses."""
     if model is None:
         engine_config = EngineConfig(
             Path("scripted"), served_name=MODEL, **{"max_model_len": 4096, **config}
@@ -154,30 +164,42 @@ async def serving(
     await service.start()
     if app is not None:
         service.plug_in(app)
-    routes = create_routes(service)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    host = _Host(
-        uvicorn.Config(
-            routes if middleware is None else middleware(routes),
-            lifespan="off",
-            log_config=None,
-            ws=LingeringWebSocketProtocol,
-            ws_max_size=service.limits.max_message_bytes,
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=2,
+    routes = create_routes(service, site)
+    served = routes if middleware is None else middleware(routes)
+    async with hosted(served, ws_max_size=service.limits.max_message_bytes) as port:
+        base_url = f"http://127.0.0.1:{port}"
+        try:
+            async with httpx.AsyncClient(base_url=base_url, timeout=20, trust_env=False) as client:
+                yield Server(service, engine, client, base_url, f"ws://127.0.0.1:{port}/ws/v1")
+        finally:
+            await service.shutdown(0)
+
+
+@asynccontextmanager
+async def hosted(app: ASGIApp, **config: Any) -> AsyncIterator[int]:
+    """Serves any application as the program does, on the loopback address; the port. `config`:
+    uvicorn's, where it is to be another."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host = _Host(
+            uvicorn.Config(
+                app,
+                **{
+                    "lifespan": "off",
+                    "log_config": None,
+                    "http": HttpProtocol,
+                    "ws": LingeringWebSocketProtocol,
+                    "ws_per_message_deflate": False,
+                    "timeout_graceful_shutdown": 2,
+                    **config,
+                },
+            )
         )
-    )
-    task = asyncio.create_task(host.serve([listener]))
-    base_url = f"http://127.0.0.1:{port}"
-    try:
-        async with httpx.AsyncClient(base_url=base_url, timeout=20, trust_env=False) as client:
-            yield Server(service, engine, client, base_url, f"ws://127.0.0.1:{port}/ws/v1")
-    finally:
-        await service.shutdown(0)
-        host.should_exit = True
-        await task
-        listener.close()
+        task = asyncio.create_task(host.serve([listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            host.should_exit = True
+            await task
 
 
 class _Host(uvicorn.Server):
@@ -186,7 +208,7 @@ class _Host(uvicorn.Server):
         yield  # the test runner's signals are not ours
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
     """Waits until `condition` holds; fails after `within_s`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 -- counters have no event to wait for

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from tests.server.service.harness import PATIENCE_S
+
 TEXT, BINARY, CLOSE, PING, PONG = 0x1, 0x2, 0x8, 0x9, 0xA
 FIN = 0x80
 
@@ -50,12 +52,12 @@ class RawSocket:
 
     async def is_alive(self) -> tuple[list[dict[str, Any]], int | None]:
         """Sends a `ping` message. What was told before its `pong`, and None; or what was told
-        before the server closed, and its close code. Fails when neither comes within 5 s."""
+        before the server closed, and its close code. Fails when neither comes in time."""
         mark = secrets.token_hex(8)
         with suppress(ConnectionError):
             await self.write(frame(FIN | TEXT, json.dumps({"type": "ping", "id": mark}).encode()))
         told: list[dict[str, Any]] = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 opcode, payload = await self.read()
                 if opcode == CLOSE:

@@ -20,6 +20,7 @@ from engine.api import (
     RequestId,
     RequestOutput,
     SamplingParams,
+    Script,
 )
 from engine.async_engine import AsyncEngine
 from tests.server.service.harness import Json, Server, eventually
@@ -27,6 +28,8 @@ from tests.server.service.harness import Json, Server, eventually
 BYSTANDER = RequestId("bystander")
 PROMPT = "x" * 960
 """Sixty blocks: nobody can overlook them."""
+ENDLESS = Script(answer=lambda _: "ab" * 5000, token_s=0.003, token_chars=2)
+TORRENT = Script(answer=lambda _: "讲" * 4_000_000, token_s=0.001, token_chars=4000)
 ROUTES = {
     "chat": "/v1/chat/completions",
     "text": "/v1/completions",
@@ -53,9 +56,8 @@ async def raw_request(server: Server, path: str, body: Json) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
-    port = int(server.base_url.rsplit(":", 1)[1])
-    await loop.sock_connect(connection, ("127.0.0.1", port))
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(content)}\r\n"
+    await loop.sock_connect(connection, ("127.0.0.1", server.port))
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
     await loop.sock_sendall(connection, head.encode() + b"\r\n" + content)
     return connection
 
@@ -142,15 +144,15 @@ class Books:
 
     async def until_running(self, num: int) -> None:
         """Waits until so many requests beside the bystander run and have sampled something."""
-        stats = self.server.engine
-        await eventually(lambda: stats.stats.num_running == num + 1)
-        sampled = stats.stats.generated_tokens
-        await eventually(lambda: stats.stats.generated_tokens >= sampled + 3 * (num + 1))
+        engine = self.server.engine
+        await eventually(lambda: engine.stats.num_running == num + 1)
+        sampled = engine.stats.generated_tokens
+        await eventually(lambda: engine.stats.generated_tokens >= sampled + 3 * (num + 1))
 
     async def check(self, detail: FinishType, num: int, *, is_counted: bool = True) -> None:
         """All `num` requests have ended, once each and as `detail`, within two steps of being
         asked to; nothing that they held is held any more."""
-        await eventually(lambda: len(self.terminals.keys() - {BYSTANDER}) == num, 5)
+        await eventually(lambda: len(self.terminals.keys() - {BYSTANDER}) == num)
         for request_id, terminals in self.terminals.items():
             if request_id != BYSTANDER:
                 (terminal,) = terminals

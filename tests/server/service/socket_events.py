@@ -1,13 +1,22 @@
-"""What the tests of `/ws/v1` share: a slow answer, and how to read events."""
+"""What the tests of runs and of `/ws/v1` share: a slow answer, an end, and how to read events."""
 
 from __future__ import annotations
 
 import asyncio
 
 from engine.api import Script
+from server.service.auth import UserId
 from server.service.events import EVENT_FIELDS
-from tests.server.service.harness import Json, Socket
+from tests.server.service.harness import PATIENCE_S, Json, Socket
 
+ME = UserId("me-me-me")
+FINISH = {
+    "finish_reason": "stop",
+    "finish_detail": {"type": "eos"},
+    "usage": {},
+    "timing": {},
+    "can_continue": False,
+}
 SLOW_TEXT = "".join(f"{n:03d} " for n in range(100))
 SLOW = Script(answer=lambda _: SLOW_TEXT, token_s=0.004)
 
@@ -35,6 +44,6 @@ def check_run(events: list[Json]) -> None:
 
 async def close_code(socket: Socket) -> int | None:
     """Waits for the end of the connection."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await socket.connection.wait_closed()
     return socket.connection.close_code

@@ -8,6 +8,7 @@ from typing import Any
 from server.service.exchange import Exchange
 from server.service.fan_out import FanOut
 from server.service.http import Message, Send
+from tests.server.service.wrappers import wrapped
 
 
 class StreamClient:
@@ -53,6 +54,9 @@ class StreamClient:
         self.is_aborted = True
         self.leave()
 
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
     def pause(self) -> None:
         """Takes nothing more: the transport's buffer is full from now on."""
         self.flow.write_paused = True
@@ -71,7 +75,7 @@ class StreamClient:
         """`direct` False: behind a middleware, which wraps `send`."""
         send: Send = self.send
         if not direct:
-            send = _wrapped(send)
+            send = wrapped(send)
         return Exchange("/", self.scope, _never, send, fan_out or FanOut())
 
 
@@ -83,13 +87,6 @@ class _Flow:
 
     async def drain(self) -> None:
         await self.is_writable.wait()
-
-
-def _wrapped(send: Send) -> Send:
-    async def pass_on(message: Message) -> None:
-        await send(message)
-
-    return pass_on
 
 
 async def _never() -> Any:

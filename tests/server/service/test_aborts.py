@@ -19,8 +19,10 @@ from server.service.options import GenerationOptions
 from server.service.run import Run
 from tests.server.service.harness import Server, eventually, serving
 from tests.server.service.request_books import (
+    ENDLESS,
     PROMPT,
     ROUTES,
+    TORRENT,
     Books,
     Bystander,
     raw_request,
@@ -30,8 +32,6 @@ from tests.support.cases import case
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
-ENDLESS = Script(answer=lambda _: "ab" * 5000, token_s=0.003, token_chars=2)
-TORRENT = Script(answer=lambda _: "讲" * 4_000_000, token_s=0.001, token_chars=4000)
 WAYS = [
     pytest.param(route, stream, n, id=f"{route}-{'stream' if stream else 'whole'}-{n}")
     for route in ROUTES
@@ -80,7 +80,7 @@ async def test_a_deadline(
 ) -> None:
     async with serving(ENDLESS) as server, Bystander(server):
         books = Books(server, monkeypatch)
-        body = request_body(route, stream=stream, n=n, timeout=0.15)
+        body = request_body(route, stream=stream, n=n, timeout=0.3)
         reply = await server.http.post(ROUTES[route], json=body, headers={"connection": "close"})
         assert reply.status_code == 200
         assert "ab" in reply.text, "what was made in time is told"
@@ -183,7 +183,7 @@ async def test_a_run(cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
         books = Books(server, monkeypatch)
         async with server.socket() as socket:
             await socket.hello()
-            options: dict[str, Any] = {"timeout": 0.15} if cause == "deadline" else {}
+            options: dict[str, Any] = {"timeout": 0.3} if cause == "deadline" else {}
             await socket.ask("x" * 960, **options)
             if cause != "deadline":
                 await books.until_running(1)

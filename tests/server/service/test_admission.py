@@ -33,11 +33,9 @@ from server.service.limits import ServiceLimits
 from server.service.metrics import Metrics
 from server.service.request_terms import BATCH
 from tests.server.service.harness import SECRET, Server, eventually, serving
-from tests.server.service.request_books import ROUTES, Books, raw_request, request_body
+from tests.server.service.request_books import ENDLESS, ROUTES, Books, raw_request, request_body
 
 pytestmark = pytest.mark.anyio
-
-ENDLESS = Script(answer=lambda _: "ab" * 5000, token_s=0.003, token_chars=2)
 
 
 def _endless(name: str) -> GenerationRequest:
@@ -72,20 +70,20 @@ async def test_a_new_answer_needs_room_in_the_engine() -> None:
     )
     admission = Admission(engine)
     with pytest.raises(ModelUnavailableError):
-        admission.check_run()
+        admission.enter_run("somebody").close()
     await engine.start()
     async with engine.generate(_endless("a")):
-        admission.check_run()
+        admission.enter_run("somebody").close()
         async with engine.generate(_endless("b")) as second:
             with pytest.raises(QueueFullError) as full:
-                admission.check_run()
+                admission.enter_run("somebody").close()
             assert full.value.retryable
             assert full.value.retry_after_ms
             admission.check()
             engine.abort(second.request_id)
             async for _ in second:
                 pass
-            admission.check_run()
+            admission.enter_run("somebody").close()
     await engine.shutdown(0)
 
 

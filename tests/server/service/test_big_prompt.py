@@ -25,7 +25,7 @@ from tests.support.tiny_models import CHAT_TEMPLATE
 WINDOW = 100_000
 """Wide enough that the size of the text alone does not refuse it."""
 MAX_PAUSE_S = 0.050
-NUM_TRIES = 4
+NUM_TRIES = 8
 """Another process may take the processor at any time, but not always. Most of that is known, and
 does not count: `_kept_waiting_s`."""
 TEXTS = {

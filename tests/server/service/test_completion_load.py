@@ -71,24 +71,18 @@ async def test_streams_interleave_and_a_late_one_does_not_wait() -> None:
     assert all(order.index(15) < last[index] for index in range(15))
 
 
-@pytest.mark.parametrize("fields", [{"stream": True}, {"stream": True, "n": 3}, {"n": 2}, {}])
+@pytest.mark.parametrize("fields", [{"stream": True}, {"n": 2}])
 async def test_a_client_that_leaves_frees_the_engine(fields: Json) -> None:
-    """ABT-01, streamed and not, one choice and several."""
+    """On either loop; how soon, and by every route, is seen in `test_aborts`."""
     async with serving(ENDLESS, max_model_len=2048) as server:
-        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1500, **fields}
-        task = asyncio.create_task(server.http.post("/v1/chat/completions", json=body))
+        task = asyncio.create_task(server.chat(max_tokens=1500, **fields))
         await eventually(lambda: server.engine.stats.generated_tokens >= 6)
         assert server.engine.stats.num_running == fields.get("n", 1)
-        steps = server.engine.stats.num_steps
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await server.until_idle(within_s=0.5)
-        stats = server.engine.stats
-        assert stats.num_steps - steps <= 5
-        assert stats.used_blocks == 0
-        assert stats.num_aborted == fields.get("n", 1)
-        metrics = (await server.http.get("/metrics")).text
-        assert 'lectern_generations_finished_total{detail="client_gone"}' in metrics
+        await server.until_idle()
+        assert server.engine.stats.used_blocks == 0
+        assert server.engine.stats.num_aborted == fields.get("n", 1)
         assert (await server.chat(max_tokens=2)).status_code == 200
 
 

@@ -13,7 +13,7 @@ from server.service.limits import ServiceLimits
 from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
 from server.service.runs import Run, RunRegistry
 from tests.server.service.harness import Json, Socket, eventually, serving
-from tests.server.service.test_run_log import FINISH
+from tests.server.service.socket_events import FINISH
 
 pytestmark = pytest.mark.anyio
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.service.options import GenerationOptions
-from server.service.ws_protocol import MAX_FRAGMENTS, LingeringWebSocketProtocol
+from server.service.ws_protocol import MAX_FRAGMENTS
 from tests.server.app.site import open_site
-from tests.server.service.harness import serving
+from tests.server.service.harness import hosted, serving
 from tests.server.service.raw_socket import (
     BINARY,
     CLOSE,
@@ -149,32 +146,11 @@ async def port(
 ) -> AsyncIterator[int]:
     """A whole site, its application and its database with it."""
     folder: Path = tmp_path_factory.mktemp("fuzzed")
-    async with open_site(folder, max_messages_per_s=1e6) as site:
-        listener = socket.create_server(("127.0.0.1", 0))
-        host = _Host(
-            uvicorn.Config(
-                site.app,
-                lifespan="off",
-                log_config=None,
-                ws=LingeringWebSocketProtocol,
-                ws_max_size=MAX_MESSAGE_BYTES,
-                ws_per_message_deflate=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        task = asyncio.create_task(host.serve([listener]))
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            host.should_exit = True
-            await task
-            listener.close()
-
-
-class _Host(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # the test runner's signals are not ours
+    async with (
+        open_site(folder, max_messages_per_s=1e6) as site,
+        hosted(site.app, ws_max_size=MAX_MESSAGE_BYTES) as port,
+    ):
+        yield port
 
 
 @given(conversations(), st.booleans())
@@ -210,14 +186,10 @@ async def test_any_frame_is_answered_or_closes_the_socket(
 
 async def test_fragments_without_a_byte_have_a_limit() -> None:
     """They count for nothing against the size of a message, and filled the memory."""
-    async with serving() as server, raw_socket(_port(server.base_url)) as client:
+    async with serving() as server, raw_socket(server.port) as client:
         await client.write(frame(TEXT, b'{"type":'))
         await client.write(frame(0, b"") * (MAX_FRAGMENTS - 2))
         await client.write(frame(FIN, b'"ping"}'))
         assert await client.read() == (TEXT, b'{"type":"pong"}')
         await client.write(frame(TEXT, b'{"type":') + frame(0, b"") * (MAX_FRAGMENTS + 2))
         assert await client.read() == (CLOSE, b"\x03\xf1too many fragments")
-
-
-def _port(base_url: str) -> int:
-    return int(base_url.rpartition(":")[2])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import pytest
 
-from engine.api import FinishType, GenerationRequest, Script
+from engine.api import FinishType, Script
 from server.service.auth import UserId
 from server.service.errors import PromptTooLongError
 from server.service.generation import Completion, GenerationOptions
@@ -18,6 +19,7 @@ from server.service.messages import ChatMessage
 from server.service.request_terms import BATCH, INTERACTIVE
 from server.service.runs import Run
 from tests.server.service.harness import Server, eventually, serving
+from tests.server.service.recorded_requests import recorded_requests
 
 pytestmark = pytest.mark.anyio
 
@@ -183,26 +185,13 @@ async def test_an_accepted_run_may_still_ask_the_engine_while_the_server_drains(
             await ending
 
 
-def _recorded(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
-    """What the engine is asked from now on."""
-    requests: list[GenerationRequest] = []
-    generate = server.engine.generate
-
-    def recording(request: GenerationRequest) -> Any:
-        requests.append(request)
-        return generate(request)
-
-    monkeypatch.setattr(server.engine, "generate", recording)
-    return requests
-
-
 @pytest.mark.one_loop
 async def test_terms_reach_the_engine_by_every_way_of_asking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run's, a chat's, a completion's, a response's: the same fields mean the same."""
     async with serving() as server:
-        requests = _recorded(server, monkeypatch)
+        requests = recorded_requests(server, monkeypatch)
         fields: dict[str, Any] = {"timeout": 7, "priority": "batch"}
         began_s = time.monotonic()
         await server.chat("hi", **fields)
@@ -275,31 +264,26 @@ async def test_who_waits_for_an_answer_goes_before_a_batch() -> None:
 
 
 @pytest.mark.one_loop
-async def test_a_place_in_the_queue_has_an_estimate_once_ends_were_seen() -> None:
+async def test_a_place_in_the_queue_has_an_estimate_once_ends_were_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Twelve answers of 40 ms, one at a time."""
     script = Script(answer=lambda _: "x" * 20, token_chars=1, token_s=0.002)
     async with serving(script, max_num_seqs=1) as server:
         generation = server.service.generation
-        requests: list[str] = []
-        generate = server.engine.generate
-
-        def recording(request: GenerationRequest) -> Any:
-            requests.append(request.request_id)
-            return generate(request)
-
-        server.engine.generate = recording  # type: ignore[method-assign]
+        requests = recorded_requests(server, monkeypatch)
         asking = [asyncio.create_task(server.chat()) for _ in range(12)]
         await eventually(lambda: len(requests) == 12)
         await eventually(lambda: server.engine.stats.num_running == 1)
-        assert generation.queue_place(requests[0]) is None
+        assert generation.queue_place(requests[0].request_id) is None
         assert generation.queue_place("never seen") is None
-        waiting = generation.queue_place(requests[-1])
+        waiting = generation.queue_place(requests[-1].request_id)
         assert waiting is not None
         assert (waiting.position > 8, waiting.eta_ms) == (True, None)
         told: list[tuple[float, int, int]] = []
 
         def look() -> bool:
-            place = generation.queue_place(requests[-1])
+            place = generation.queue_place(requests[-1].request_id)
             if place is not None and place.eta_ms is not None:
                 told.append((time.monotonic(), place.position, place.eta_ms))
             return place is None
@@ -308,9 +292,11 @@ async def test_a_place_in_the_queue_has_an_estimate_once_ends_were_seen() -> Non
         began_s = time.monotonic()
         positions = [position for _, position, _ in told]
         assert positions == sorted(positions, reverse=True)
-        for at_s, position, eta_ms in told:
-            if position >= 3:
-                assert 0.4 < eta_ms / 1000 / (began_s - at_s) < 2.5
+        # The middle one: a machine that does something else for a moment spoils the others.
+        ratios = [
+            eta_ms / 1000 / (began_s - at_s) for at_s, position, eta_ms in told if position >= 3
+        ]
+        assert 0.4 < median(ratios) < 2.5
         assert len(set(positions)) >= 3
         await asyncio.gather(*asking)
 

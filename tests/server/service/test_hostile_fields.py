@@ -73,8 +73,17 @@ def _check(reply: Json, field: str, value: str, status: int) -> None:
     )
 
 
-@pytest.mark.parametrize("member", ["role", "content", "name", "tool_calls", "tool_call_id"])
-@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+@pytest.mark.parametrize(
+    ("role", "member"),
+    [
+        ("user", "role"),
+        ("user", "content"),
+        ("user", "name"),
+        ("assistant", "content"),
+        ("assistant", "tool_calls"),
+        ("tool", "tool_call_id"),
+    ],
+)
 async def test_no_member_of_a_message_is_our_fault(role: str, member: str) -> None:
     async with serving(Script(answer=lambda _: "fine")) as server:
         for value in HOSTILE:

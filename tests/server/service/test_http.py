@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from server.service.http import ClientGoneError, Message, watch_client
+from server.service.http import (
+    ClientGoneError,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    abort_connection,
+    watch_client,
+)
+from tests.server.service.harness import PATIENCE_S, hosted
 
 pytestmark = pytest.mark.anyio
 
@@ -37,3 +47,21 @@ async def test_a_client_that_goes_away_is_told_once() -> None:
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
+
+
+async def test_a_dropped_connection_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """uvicorn called every reply unfinished whose client did not read."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        abort_connection(send)
+
+    async with hosted(app) as port, asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+    assert caplog.record_tuples == []

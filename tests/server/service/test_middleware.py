@@ -9,29 +9,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.api import FinishType
-from server.service.http import ASGIApp, Message, Receive, Scope, Send
 from server.service.limits import ServiceLimits
 from tests.server.service.harness import Json, eventually, parse_sse, serving, text_of
-from tests.server.service.request_books import ROUTES, Books, Bystander, raw_request, request_body
-from tests.server.service.test_aborts import ENDLESS, TORRENT
+from tests.server.service.request_books import (
+    ENDLESS,
+    ROUTES,
+    TORRENT,
+    Books,
+    Bystander,
+    raw_request,
+    request_body,
+)
+from tests.server.service.wrappers import Wrapped
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
-
-
-class Wrapped:
-    """Pure ASGI: both channels are functions of its own."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def own_receive() -> Message:
-            return await receive()
-
-        async def own_send(message: Message) -> None:
-            await send(message)
-
-        await self._app(scope, own_receive, own_send)
 
 
 class Framework(BaseHTTPMiddleware):
@@ -80,7 +71,7 @@ async def test_a_client_that_leaves(
 async def test_a_deadline(middleware: type, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(ENDLESS, middleware=middleware) as server, Bystander(server):
         books = Books(server, monkeypatch)
-        body: Json = request_body("chat", stream=stream, n=2, timeout=0.15)
+        body: Json = request_body("chat", stream=stream, n=2, timeout=0.3)
         reply = await server.http.post(ROUTES["chat"], json=body, headers={"connection": "close"})
         assert reply.text.count('"deadline"') == 2
         await books.check(FinishType.DEADLINE, 2)

@@ -225,8 +225,7 @@ class TestServed:
 
     async def test_a_socket_under_a_foreign_name(self) -> None:
         async with serving(origins=LISTED) as server:
-            port = server.base_url.rpartition(":")[2]
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(
                 b"GET /ws/v1 HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\n"
                 b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

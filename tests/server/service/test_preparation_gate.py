@@ -61,7 +61,7 @@ async def test_the_engine_has_the_first_request_before_the_last_is_tokenized(
             return generate(request)
 
         monkeypatch.setattr(prompts, "in_pool", counted)
-        monkeypatch.setattr(server.service.generation._engine, "generate", noted)
+        monkeypatch.setattr(server.engine, "generate", noted)
         replies = await asyncio.gather(*(server.chat(max_tokens=1) for _ in range(24)))
     assert [reply.status_code for reply in replies] == [200] * 24
     assert num_begun_at_submit[0] <= 8

@@ -124,7 +124,7 @@ def test_any_split_at_control_tokens_tells_the_same(
     assert found == told(whole, outputs_of(tokenizer, tokens, [len(tokens)]))
     assert splitter.reasoning_tokens == whole.reasoning_tokens
     before = tokens[: tokens.index(OPEN)] if OPEN in tokens else tokens
-    if OPEN not in tokens or "".join(map(str, before)).strip():
+    if OPEN not in tokens or "".join(one for one in before if isinstance(one, str)).strip():
         assert found == ("", "".join(token for token in tokens if isinstance(token, str)))
     elif CLOSE not in before:
         behind = tokens[len(before) + 1 :]

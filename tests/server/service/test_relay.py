@@ -110,8 +110,6 @@ async def test_thinking_is_told_apart() -> None:
     relay = made(run, reader=Upper())
     for output in outputs(["HM", "WEll", "done"]):
         stream.put(output)
-        if output.finish is None:
-            continue
     assert await relay.read(stream) == EOS
     assert [(e["type"], e["text"]) for e in told(run) if "text" in e] == [
         ("thinking", "HMWE"),
@@ -170,3 +168,15 @@ async def test_a_place_is_told_when_it_changes_and_again_when_nothing_else_is() 
     run.emit("error", code="internal", message="", retryable=False)
     relay.tick(began_s + 99.0)
     assert told(run)[-1]["type"] == "error"
+
+
+async def test_a_run_that_tells_something_has_no_heartbeat() -> None:
+    run = a_run()
+    relay = made(run, heartbeat_s=5)
+    began_s = asyncio.get_running_loop().time()
+    for after_s in range(0, 40, 4):
+        run.emit_delta("a")
+        relay.tick(began_s + after_s)
+    assert {event["type"] for event in told(run)} == {"delta"}
+    relay.tick(began_s + 36 + 5)
+    assert told(run)[-1]["type"] == "progress"

@@ -19,10 +19,7 @@ from starlette.routing import Route
 from engine.api import Script
 from server.log_lines import OWN_LOGGERS, JsonLines, TextLines
 from server.service.auth import Auth
-from server.service.http import ASGIApp
 from server.service.limits import ServiceLimits
-from server.service.routes import create_routes
-from server.service.service import Service
 from tests.server.service.harness import MODEL, SECRET, Json, Server, eventually, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -199,7 +196,7 @@ async def test_the_site_has_ids_and_lines_too(lines: Lines) -> None:
             Route("/broken", broken),
         ]
     )
-    async with serving(middleware=lambda app: _with_site(app, site)) as server:
+    async with serving(site=site) as server:
         for path, pattern, status in (
             ("/api/one/part/part", "/api/one/{name}/{name}", 200),
             ("/api/one/x/part", "/api/one/{name}/part", 200),
@@ -307,16 +304,10 @@ def _break(server: Server) -> None:
     server.engine.tokenizer.encode = encode  # type: ignore[method-assign]
 
 
-def _with_site(app: ASGIApp, site: ASGIApp) -> ASGIApp:
-    """The server's routes with a site behind them."""
-    service: Service = app._service  # type: ignore[attr-defined]
-    return create_routes(service, site)
-
-
 async def test_an_id_cannot_forge_a_line(text_lines: Lines) -> None:
     """CON-01: what is no short word is not taken; a word that looks like fields is quoted."""
     async with serving() as server:
-        port = int(server.base_url.rpartition(":")[2])
+        port = server.port
         for value in (
             b'x"status=500',
             b"a=b,level=error",

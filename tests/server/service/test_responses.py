@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from engine.api import Finish, FinishDetail, FinishType, SamplingParams, Script, Usage
-from server.service.answer_pieces import Piece
-from server.service.errors import BadRequestError, InternalError
-from server.service.limits import ServiceLimits
-from server.service.prices import PriceList
-from server.service.response_events import ResponseEncoder, whole_response
-from server.service.response_object import ResponseHead
-from server.service.response_schemas import ResponseBody, parse_response_body
+from engine.api import Script
 from tests.server.service.harness import MODEL, Json, Server, eventually, serving
+from tests.server.service.response_stream import events_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
-
-TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 
 async def respond(server: Server, input: Any = "hi", /, **fields: Any) -> httpx.Response:
@@ -41,21 +31,6 @@ async def streamed(server: Server, input: Any = "hi", /, **fields: Any) -> list[
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"].startswith("text/event-stream")
     return events_of(reply.text)
-
-
-def events_of(raw: str) -> list[Json]:
-    """The events of a whole stream; checks their framing, their numbers and their one end."""
-    blocks = raw.split("\n\n")
-    assert blocks.pop() == ""
-    events = []
-    for block in blocks:
-        name, data = block.splitlines()
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        events.append(event)
-    assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    assert [event["type"] for event in events if event["type"] in TERMINAL] == [events[-1]["type"]]
-    return events
 
 
 def without_ids(response: Json) -> Json:
@@ -204,60 +179,6 @@ async def test_input_is_read_like_a_chat_s_messages() -> None:
         await server.chat("hi")
     assert prompts[0] == prompts[1]
     assert prompts[2] == prompts[3]
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"input": None}, "input"),
-        ({"input": 3}, "input"),
-        ({"input": []}, "input"),
-        ({"input": [], "instructions": "Be brief."}, "input"),
-        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input"),
-        ({"input": ["text"]}, "input[0]"),
-        ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "user"}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [3]}]}, "input[0].content[0]"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-            "input[0].content[0]",
-        ),
-        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].type"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
-        ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"max_output_tokens": 2**40}, "max_output_tokens"),
-        ({"max_tokens": 5}, "max_tokens"),
-        ({"top_logprobs": 21}, "top_logprobs"),
-        ({"top_logprobs": -1}, "top_logprobs"),
-        ({"temperature": -1}, "temperature"),
-        ({"top_p": "high"}, "top_p"),
-        ({"min_tokens": 3, "max_output_tokens": 2}, "min_tokens"),
-        ({"metadata": {"a": 1}}, "metadata[...]"),
-        ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
-        ({"metadata": {"a": "x" * 513}}, "metadata"),
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"conversation": "conv_1"}, "conversation"),
-        ({"background": True}, "background"),
-        ({"background": 0}, "background"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"truncation": "auto"}, "truncation"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
-        ({"text": "plain"}, "text"),
-        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_served_is_refused_by_name(fields: Json, param: str) -> None:
-    def check() -> None:
-        body, _ = parse_response_body({"input": "hi", **fields})
-        body.messages()
-        body.options().to_params(ServiceLimits())
-
-    with pytest.raises(BadRequestError) as refused:
-        check()
-    assert refused.value.param == param
 
 
 @pytest.mark.parametrize(
@@ -448,83 +369,3 @@ async def test_a_model_that_thinks(
     assert without_ids(events[-1]["response"]) == without_ids(one)
     thought = one["usage"]["output_tokens_details"]["reasoning_tokens"]
     assert (thought > 0) == (items[0][0] == "reasoning")
-
-
-# The encoder alone, for answers that the scripted engine does not give.
-
-HEAD = ResponseHead("k", 1, MODEL, ResponseBody(input="hi"), SamplingParams(), None, False)
-
-
-def encoded(pieces: Sequence[Piece], kind: FinishType) -> list[Json]:
-    encoder = ResponseEncoder(HEAD)
-    finish = Finish(FinishDetail(kind), Usage(3, 5, 1))
-    frames = encoder.opening(0)
-    for piece in pieces:
-        frames += encoder.piece(0, piece)
-    frames += encoder.finish(0, finish, finish.detail.to_json())
-    return events_of((frames + encoder.last([finish.usage], 4)).decode())
-
-
-@pytest.mark.parametrize(
-    ("pieces", "kind", "items"),
-    [
-        (
-            [Piece(reasoning="hm"), Piece("4", reasoning="m"), Piece("2")],
-            FinishType.EOS,
-            [("reasoning", "completed", "hmm"), ("message", "completed", "42")],
-        ),
-        (
-            [Piece(reasoning="hm"), Piece("4")],
-            FinishType.MAX_TOKENS,
-            [("reasoning", "completed", "hm"), ("message", "incomplete", "4")],
-        ),
-        (
-            [Piece(reasoning="hm")],
-            FinishType.MAX_TOKENS,
-            [("reasoning", "incomplete", "hm")],
-        ),
-        (
-            [Piece(reasoning="hm")],
-            FinishType.EOS,
-            [("reasoning", "completed", "hm"), ("message", "completed", "")],
-        ),
-        ([], FinishType.MAX_TOKENS, [("message", "incomplete", "")]),
-    ],
-)
-def test_reasoning_is_an_item_of_its_own(
-    pieces: list[Piece], kind: FinishType, items: list[tuple[str, str, str]]
-) -> None:
-    events = encoded(pieces, kind)
-    response = events[-1]["response"]
-    assert [
-        (item["type"], item["status"], "".join(part["text"] for part in item["content"]))
-        for item in response["output"]
-    ] == items
-    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": 4}
-    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    assert done == response["output"]
-    joined = Piece(
-        "".join(piece.text for piece in pieces), "".join(piece.reasoning for piece in pieces)
-    )
-    finish = Finish(FinishDetail(kind), Usage(3, 5, 1))
-    assert json.loads(whole_response(HEAD, joined, finish, finish.detail.to_json(), 4)) == response
-
-
-def test_prices_give_the_cost() -> None:
-    prices = PriceList(1.0, 2.0, 4.0, "EUR")
-    head = ResponseHead(
-        "k", 1, MODEL, ResponseBody(input="hi"), SamplingParams(), None, False, prices
-    )
-    finish = Finish(FinishDetail(FinishType.EOS), Usage(1000, 500, 200))
-    told = json.loads(whole_response(head, Piece("x"), finish, {}, 0))
-    assert told["usage"]["cost"] == {"amount": pytest.approx(0.0038), "currency": "EUR"}
-
-
-def test_an_error_before_the_first_piece_still_opens_the_stream() -> None:
-    events = events_of(ResponseEncoder(HEAD).error(InternalError("The engine failed.")).decode())
-    assert [event["type"] for event in events] == [
-        "response.created",
-        "response.in_progress",
-        "response.failed",
-    ]
-    assert events[-1]["response"]["error"]["message"] == "The engine failed."

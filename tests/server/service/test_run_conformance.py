@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from server.service.http import ASGIApp, Message, Receive, Scope, Send
+from server.service.http import ASGIApp
 from server.service.run import Run
 from server.service.ws_protocol import LingeringWebSocketProtocol
 from tests.server.service.harness import Json, Server, Socket, eventually, serving
-from tests.server.service.socket_events import check_run, text_in
-from tests.server.service.test_run_log import FINISH
+from tests.server.service.socket_events import FINISH, check_run, text_in
+from tests.server.service.wrappers import Wrapped
 
 pytestmark = pytest.mark.anyio
 
@@ -53,18 +53,6 @@ STEPS: tuple[Step, ...] = (
     ("citation", {"n": 1, "passage": "p"}),
     ("finish", FINISH),
 )
-
-
-def wrapped(app: ASGIApp) -> ASGIApp:
-    """A middleware: what stands behind it has no way to the transport."""
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_on(message: Message) -> None:
-            await send(message)
-
-        await app(scope, receive, send_on)
-
-    return middleware
 
 
 class Stepped:
@@ -137,7 +125,7 @@ def payloads(response: httpx.Response, after_seq: int) -> list[str]:
 
 
 @pytest.mark.one_loop
-@pytest.mark.parametrize("middleware", [None, wrapped], ids=["direct", "asgi"])
+@pytest.mark.parametrize("middleware", [None, Wrapped], ids=["direct", "asgi"])
 async def test_all_readers_get_the_same_bytes(
     middleware: Callable[[ASGIApp], ASGIApp] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

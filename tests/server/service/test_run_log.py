@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from server.service.events import Event
 from server.service.run_log import RunLog
+from tests.server.service.socket_events import FINISH
 
-FINISH = {
-    "finish_reason": "stop",
-    "finish_detail": {"type": "eos"},
-    "usage": {},
-    "timing": {},
-    "can_continue": False,
-}
 PROGRESS = {"prefilled": 1, "total": 2}
 
 Step = str | int | bytes | None

@@ -22,11 +22,10 @@ from server.service.errors import (
 from server.service.limits import ServiceLimits
 from server.service.runs import Run, RunRegistry
 from tests.server.service.harness import Json, eventually
-from tests.server.service.test_run_log import FINISH
+from tests.server.service.socket_events import FINISH, ME
 
 pytestmark = pytest.mark.anyio
 
-ME = UserId("me-me-me")
 YOU = UserId("you-you-you")
 
 

@@ -11,7 +11,7 @@ from server.service.limits import ServiceLimits
 from server.service.run import Run
 from tests.server.service.harness import Json, eventually, serving
 from tests.server.service.raw_socket import FIN, TEXT, frame, raw_socket
-from tests.server.service.test_run_log import FINISH
+from tests.server.service.socket_events import FINISH
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
@@ -38,7 +38,7 @@ async def test_what_a_slow_reader_missed_comes_as_a_snapshot() -> None:
     async with serving(limits=limits) as server:
         user, session = server.service.auth.new_session()
         run = server.service.runs.open(user, produce)
-        port = int(server.base_url.rpartition(":")[2])
+        port = server.port
         async with raw_socket(port, receive_buffer=4096) as slow:
             for message in (
                 {"type": "hello", "token": session},

@@ -14,7 +14,7 @@ from engine.api import Finish, FinishDetail, FinishType, Usage
 from server.service.answer_pieces import Piece
 from server.service.errors import InternalError
 from server.service.event_encoder import EventEncoder
-from server.service.fan_out import FanOut
+from server.service.fan_out import FanOut, Watched
 from server.service.http import SlowClientError
 from server.service.limits import ServiceLimits
 from server.service.replies import ChatShape, ChunkEncoder, ReplyHead, TextShape
@@ -170,19 +170,37 @@ async def test_a_heartbeat_comes_wherever_a_stream_is_silent(direct: bool) -> No
     assert len(client.writes) == num_written, "nothing behind the end"
 
 
+class HandTickedFanOut(FanOut):
+    """The test says what time it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: list[Watched] = []
+
+    def watch(self, item: Watched) -> None:
+        self._told.append(item)
+
+    def tick_all(self, now_s: float) -> None:
+        for item in self._told:
+            item.tick(now_s)
+
+
 @pytest.mark.anyio
 @pytest.mark.one_loop
 async def test_a_stream_that_speaks_has_no_heartbeat() -> None:
-    client, frames = StreamClient(), Frames()
-    exchange = client.exchange(direct=True, fan_out=FanOut(tick_s=0.005))
+    client, frames, fan_out = StreamClient(), Frames(), HandTickedFanOut()
+    exchange = client.exchange(direct=True, fan_out=fan_out)
     sending = asyncio.create_task(send_events(exchange, frames, ServiceLimits(heartbeat_s=5)))
-    for number in range(20):
-        frames.put(b"%d" % number)
-        await asyncio.sleep(0.005)
+    for now_s in range(0, 40, 4):
+        frames.put(b"%d" % now_s)
+        await turns()
+        fan_out.tick_all(now_s)
+    assert HEARTBEAT not in client.writes
+    fan_out.tick_all(36 + 5)
+    assert client.writes[-1] == HEARTBEAT
     frames.put(b"end", is_last=True)
     async with asyncio.timeout(5):
         await sending
-    assert HEARTBEAT not in client.writes
 
 
 @pytest.mark.anyio

@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import contextlib
+from collections.abc import Awaitable, Callable
 
 import pytest
-import uvicorn
 from websockets.asyncio.client import connect
 
-from server.service.http import ASGIApp, Message, Receive, Scope, Send
+from server.service.http import ASGIApp, Receive, Scope, Send
 from server.service.wire import BodyWire, MessageWire, body_wire, message_wire
-from server.service.ws_protocol import LingeringWebSocketProtocol
-from tests.server.service.harness import _Host, eventually
+from tests.server.service.harness import eventually, hosted
+from tests.server.service.wrappers import wrapped
 
 pytestmark = pytest.mark.anyio  # on both loops: their transports differ
 
 BodyHandler = Callable[[BodyWire], Awaitable[None]]
 MessageHandler = Callable[[MessageWire], Awaitable[None]]
 DIRECT = [pytest.param(True, id="direct"), pytest.param(False, id="asgi")]
-
-
-def wrapped(send: Send) -> Send:
-    """As a middleware hands it on."""
-
-    async def pass_on(message: Message) -> None:
-        await send(message)
-
-    return pass_on
-
-
-@asynccontextmanager
-async def hosted(app: ASGIApp, http: Any = "httptools") -> AsyncIterator[tuple[str, int]]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(
-            app,
-            http=http,
-            ws=LingeringWebSocketProtocol,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            log_config=None,
-            date_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        host = _Host(config)
-        task = asyncio.create_task(host.serve([listener]))
-        try:
-            yield listener.getsockname()[:2]
-        finally:
-            host.should_exit = True
-            await task
 
 
 def streaming(handler: BodyHandler, *, direct: bool, errors: list[Exception]) -> ASGIApp:
@@ -75,8 +41,8 @@ async def written(wire: BodyWire | MessageWire) -> None:
         await wire.drained()
 
 
-async def raw_reply(address: tuple[str, int], request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection(*address)
+async def raw_reply(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     async with asyncio.timeout(5):
         data = await reader.read()
@@ -101,8 +67,9 @@ async def test_both_ways_put_the_same_bytes_on_the_line(request_: bytes) -> None
 
     replies, errors = [], list[Exception]()
     for direct in (True, False):
-        async with hosted(streaming(handler, direct=direct, errors=errors)) as address:
-            replies.append(await raw_reply(address, request_))
+        app = streaming(handler, direct=direct, errors=errors)
+        async with hosted(app, date_header=False) as port:
+            replies.append(await raw_reply(port, request_))
     assert errors == []
     assert replies[0] == replies[1]
     assert replies[0].startswith(b"HTTP/1.1 200 OK\r\n")
@@ -121,8 +88,8 @@ async def test_the_direct_way_is_taken_where_uvicorn_has_one(http: str) -> None:
         await wire.end()
 
     app = streaming(handler, direct=True, errors=[])
-    async with hosted(app, http) as address:
-        reply = await raw_reply(address, GET)
+    async with hosted(app, http=http) as port:
+        reply = await raw_reply(port, GET)
     assert b"\r\n1\r\nx\r\n0\r\n\r\n" in reply
     assert taken == [http == "httptools"]
 
@@ -136,8 +103,8 @@ async def test_a_reply_of_known_length_is_left_to_uvicorn() -> None:
         await written(wire)
         await wire.end(b"c")
 
-    async with hosted(app) as address:
-        assert (await raw_reply(address, GET)).endswith(b"\r\n\r\nabc")
+    async with hosted(app) as port:
+        assert (await raw_reply(port, GET)).endswith(b"\r\n\r\nabc")
 
 
 @pytest.mark.parametrize("direct", DIRECT)
@@ -153,9 +120,9 @@ async def test_pipelined_requests_are_answered_one_behind_another(direct: bool) 
         await wire.end()
 
     errors: list[Exception] = []
-    async with hosted(streaming(handler, direct=direct, errors=errors)) as address:
+    async with hosted(streaming(handler, direct=direct, errors=errors)) as port:
         keep = GET.replace(b"Connection: close\r\n", b"")
-        data = await raw_reply(address, keep + keep + GET)
+        data = await raw_reply(port, keep + keep + GET)
     assert errors == []
     assert data.count(b"HTTP/1.1 200 OK") == 3
     parts = [f"{number}-{part}".encode() for number in range(3) for part in range(3)]
@@ -178,8 +145,8 @@ async def test_a_client_that_reads_late_gets_everything_in_order(direct: bool) -
         await wire.end()
 
     errors: list[Exception] = []
-    async with hosted(streaming(handler, direct=direct, errors=errors)) as address:
-        reader, writer = await asyncio.open_connection(*address, limit=1024)
+    async with hosted(streaming(handler, direct=direct, errors=errors)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(GET)
         async with asyncio.timeout(10):
             await is_waiting.wait()
@@ -202,8 +169,8 @@ async def test_a_client_that_has_left_is_gone_and_what_is_written_is_dropped() -
             await wire.drained()
 
     errors: list[Exception] = []
-    async with hosted(streaming(handler, direct=True, errors=errors)) as address:
-        _, writer = await asyncio.open_connection(*address)
+    async with hosted(streaming(handler, direct=True, errors=errors)) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET)
         await eventually(lambda: bool(wires))
         assert not wires[0].is_gone
@@ -224,8 +191,8 @@ async def test_abort_drops_what_the_client_has_not_taken() -> None:
         has_aborted.set()
 
     errors: list[Exception] = []
-    async with hosted(streaming(handler, direct=True, errors=errors)) as address:
-        reader, writer = await asyncio.open_connection(*address, limit=1024)
+    async with hosted(streaming(handler, direct=True, errors=errors)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(GET)
         async with asyncio.timeout(5):
             await has_aborted.wait()
@@ -263,8 +230,8 @@ async def test_messages_of_every_size_are_messages_of_their_own(direct: bool) ->
         await written(wire)
 
     async with (
-        hosted(talking(handler, direct=direct)) as (host, port),
-        connect(f"ws://{host}:{port}/", proxy=None) as client,
+        hosted(talking(handler, direct=direct)) as port,
+        connect(f"ws://127.0.0.1:{port}/", proxy=None) as client,
     ):
         async with asyncio.timeout(5):
             got = [await client.recv() for _ in range(1 + len(texts))]
@@ -282,8 +249,8 @@ async def test_nothing_is_written_behind_the_close_frame() -> None:
         wire.write_texts([b"before"])
 
     async with (
-        hosted(talking(handler, direct=True)) as (host, port),
-        connect(f"ws://{host}:{port}/", proxy=None) as client,
+        hosted(talking(handler, direct=True)) as port,
+        connect(f"ws://127.0.0.1:{port}/", proxy=None) as client,
     ):
         async with asyncio.timeout(5):
             assert await client.recv() == "before"
@@ -293,3 +260,24 @@ async def test_nothing_is_written_behind_the_close_frame() -> None:
         with pytest.raises(ConnectionError):
             await wires[0].drained()
     assert client.close_code == 1000
+
+
+async def test_nothing_is_written_to_a_body_whose_connection_is_being_closed() -> None:
+    """uvicorn hears of the end a turn later, and uvloop raises what is written until then."""
+    is_gone: list[bool] = []
+
+    async def handler(wire: BodyWire) -> None:
+        wire.write(b"before")
+        is_gone.append(wire.is_gone)
+        wire.abort()
+        is_gone.append(wire.is_gone)
+        wire.write(b"behind")
+        await wire.end(b"last")
+        await wire.drained()
+
+    errors: list[Exception] = []
+    async with hosted(streaming(handler, direct=True, errors=errors)) as port:
+        with contextlib.suppress(ConnectionError):
+            await raw_reply(port, GET)
+    assert is_gone == [False, True]
+    assert [type(error) for error in errors] == [ConnectionResetError]

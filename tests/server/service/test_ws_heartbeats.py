@@ -10,7 +10,7 @@ import pytest
 from engine.api import Script
 from server.service.limits import ServiceLimits
 from tests.server.service.harness import Json, eventually, serving
-from tests.server.service.socket_events import check_run, text_in
+from tests.server.service.socket_events import check_run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
@@ -57,16 +57,6 @@ async def test_in_a_long_prefill() -> None:
     assert {(event["prefilled"], event["total"]) for event in progress} == {
         (0, start["prompt_tokens"])
     }
-
-
-async def test_no_heartbeat_while_there_is_text() -> None:
-    script = Script(answer=lambda _: "abcd" * 40, token_s=0.02)
-    async with serving(script, limits=LIMITS) as server, server.socket() as socket:
-        await socket.hello()
-        await socket.ask()
-        events = await socket.answer()
-        assert text_in(events) == "abcd" * 40
-        assert {event["type"] for event in events} == {"accepted", "start", "delta", "finish"}
 
 
 async def test_over_sse_there_are_comments_where_the_run_is_silent() -> None:

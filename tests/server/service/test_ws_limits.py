@@ -98,7 +98,7 @@ async def test_a_timeout_ends_the_answer_as_deadline() -> None:
     script = Script(answer=lambda _: "word" * 1000, token_s=0.01)
     async with serving(script) as server, server.socket() as socket:
         await socket.hello()
-        await socket.ask(timeout=0.2)
+        await socket.ask(timeout=0.5)
         finish = (await socket.answer())[-1]
         assert finish["finish_reason"] == "abort"
         assert finish["finish_detail"] == {"type": "deadline"}

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from server.service.http import Receive, Scope, Send
 from server.service.ws_protocol import LingeringWebSocketProtocol
-from tests.server.service.harness import eventually
+from tests.server.service.harness import PATIENCE_S, eventually, hosted
 from tests.server.service.raw_socket import CLOSE, FIN, PING, PONG, TEXT, frame
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -106,3 +106,25 @@ async def test_several_messages_are_one_write_and_none_after_the_end() -> None:
     protocol.write_texts([b"late"])
     assert transport.taken() == b""
     protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        (HANDSHAKE.replace(b"GET", b"POST").replace(b"Host", b"Content-Length: 2\r\nHost"), 400),
+        (HANDSHAKE.replace(b"Host", b"Transfer-Encoding: chunked\r\nHost"), 400),
+        (HANDSHAKE.replace(b"Host", b"Cookie: " + b"x" * 9000 + b"\r\nHost"), 431),
+        (HANDSHAKE.replace(b"Host", b"X-Other: 1\r\n" * 130 + b"Host"), 431),
+    ],
+    ids=["a body", "a body in chunks", "a large cookie", "many headers"],
+)
+async def test_a_handshake_that_the_library_refuses_is_answered(
+    changed: bytes, status: int
+) -> None:
+    """Its client waited for ever."""
+    async with hosted(accepting) as port, asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(changed)
+        reply = await reader.read()
+        writer.close()
+    assert reply.startswith(b"HTTP/1.1 %d " % status)

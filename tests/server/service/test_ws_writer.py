@@ -18,7 +18,7 @@ from server.service.limits import ServiceLimits
 from server.service.run import Run
 from server.service.ws_writer import SocketWriter
 from tests.server.service.harness import Json
-from tests.server.service.test_run_log import FINISH
+from tests.server.service.socket_events import FINISH
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
