@@ -15,10 +15,11 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scripts.serving_replies import Reply, SocketReply, SSEReply, masked
+from scripts.serving_replies import PingFinder, Reply, SocketReply, SSEReply, masked, pong
 
 Kind = Literal["sse", "ws"]
 
@@ -111,6 +112,7 @@ class Stream:
         self._question = ""
         self._max_tokens = STALLED_TOKENS if self.is_stalled else load.max_tokens
         self.reply: Reply = SSEReply()
+        self._pings = PingFinder()
         self.socket = socket.socket()
         if self.is_stalled:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -148,6 +150,10 @@ class Stream:
     def take(self, data: bytes) -> tuple[int, bool]:
         """Reads what came: how many deltas, and whether the answer has ended."""
         answer, reply = self.answers[-1], self.reply
+        if self.kind == "ws":
+            for payload in self._pings.feed(data):
+                with suppress(OSError):  # a connection that is lost is seen by its reader
+                    self.socket.send(pong(payload))
         is_over = reply.feed(data)
         num_new = reply.num_deltas - answer.num_deltas
         if num_new:

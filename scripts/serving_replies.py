@@ -146,6 +146,34 @@ def _frames(data: bytes) -> tuple[list[bytes], int]:
     return found, at
 
 
+class PingFinder:
+    """Finds the pings in what a WebSocket server sends, which closes connections that answer none.
+    Frames are not taken apart for it: uvicorn's pings have four bytes, and no message of JSON has
+    such a header in it."""
+
+    _HEAD = b"\x89\x04"
+    _SIZE = 6
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """What the pings in `data` bear."""
+        data = self._rest + data
+        found, at = [], 0
+        while (at := data.find(self._HEAD, at)) >= 0 and at + self._SIZE <= len(data):
+            found.append(data[at + 2 : at + self._SIZE])
+            at += self._SIZE
+        begun = at if at >= 0 else len(data) - 1
+        self._rest = data[begun:] if at >= 0 or data.endswith(self._HEAD[:1]) else b""
+        return found
+
+
+def pong(payload: bytes) -> bytes:
+    """The answer to a ping, under a mask of zeros."""
+    return bytes((0x8A, 0x80 | len(payload))) + bytes(4) + payload
+
+
 def masked(payload: bytes) -> bytes:
     """A text message as a client sends it."""
     size = len(payload)

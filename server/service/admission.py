@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from server.service.errors import (
     QueueFullError,
     ServiceError,
     ShuttingDownError,
+    SlowRequestError,
 )
+from server.service.exchange import Exchange
+from server.service.http import read_body
 from server.service.limits import ServiceLimits
 from server.service.queue_estimate import QueueEstimate
 from server.service.rate_limit import RateLimit
@@ -118,6 +122,8 @@ class Admission:
             limits.max_concurrent_per_user, limits.tokens_per_minute_per_user, clock
         )
         self.queue = QueueEstimate()
+        self._limits = limits
+        self._bodies: set[asyncio.Timeout] = set()
         self.num_preparing = 0
         """Requests that were let in and are not in the engine yet."""
 
@@ -133,9 +139,29 @@ class Admission:
             return EngineState.DRAINING.value
         return self._engine.state.value
 
+    @property
+    def num_bodies(self) -> int:
+        """Requests whose bodies have not arrived yet."""
+        return len(self._bodies)
+
     def drain(self) -> None:
         """From now on everything new is refused. Idempotent."""
         self._is_draining = True
+        # Who has not sent a whole request yet is not waited for.
+        for deadline in self._bodies:
+            if not deadline.expired():
+                deadline.reschedule(0.0)
+
+    async def read_body(self, exchange: Exchange) -> bytes:
+        """The body of a request, for as long as new work is taken. Raises ShuttingDownError, and
+        what `http.read_body` does."""
+        try:
+            return await read_body(exchange.scope, exchange.receive, self._limits, self._bodies)
+        except SlowRequestError:
+            exchange.headers.append((b"connection", b"close"))  # the rest of it is not read
+            if self._is_draining:
+                raise _shutting_down() from None
+            raise
 
     def check(self) -> None:
         """For new work. Raises ShuttingDownError or ModelUnavailableError."""

@@ -27,7 +27,7 @@ from server.service.choice_streams import ChoiceStream, collected
 from server.service.completion_stream import StreamJob, stream_answer
 from server.service.exchange import Exchange
 from server.service.generation import Generation
-from server.service.http import read_body, read_json_object, watch_client
+from server.service.http import read_json_object, watch_client
 from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 from server.service.options import GenerationOptions
@@ -104,7 +104,7 @@ class CompletionRoutes:
     async def _serve(self, exchange: Exchange, prepare: Prepare) -> None:
         caller = exchange.caller
         self._admission.check()
-        body = await read_body(exchange.scope, exchange.receive, self._limits)
+        body = await self._admission.read_body(exchange)
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(body)):

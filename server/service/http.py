@@ -70,15 +70,19 @@ def request_id(scope: Scope) -> bytes:
     return new_hex(8).encode()
 
 
-async def read_body(scope: Scope, receive: Receive, limits: ServiceLimits) -> bytes:
-    """The whole request body. Raises BodyTooLargeError, SlowRequestError, ClientGoneError."""
+async def read_body(
+    scope: Scope, receive: Receive, limits: ServiceLimits, deadlines: set[asyncio.Timeout]
+) -> bytes:
+    """The whole request body. While it comes, its deadline stands in `deadlines`, for whoever
+    cannot wait so long. Raises BodyTooLargeError, SlowRequestError, ClientGoneError."""
     limit = limits.max_body_bytes
     declared = header(scope, b"content-length")
     is_hopeless = declared is not None and declared.isdigit() and int(declared) > limit + _DRAINED
     chunks: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(limits.body_timeout_s):
+        async with asyncio.timeout(limits.body_timeout_s) as deadline:
+            deadlines.add(deadline)
             while not is_hopeless:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -94,6 +98,8 @@ async def read_body(scope: Scope, receive: Receive, limits: ServiceLimits) -> by
                     break
     except TimeoutError:
         raise SlowRequestError("The request body did not arrive in time.") from None
+    finally:
+        deadlines.discard(deadline)
     if is_hopeless or size > limit:
         raise BodyTooLargeError(f"The request body is larger than {limit} bytes.")
     return b"".join(chunks)

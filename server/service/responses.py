@@ -11,7 +11,7 @@ from server.service.completion_stream import StreamJob, stream_answer
 from server.service.errors import BadRequestError
 from server.service.exchange import Exchange
 from server.service.generation import Generation
-from server.service.http import read_body, read_json_object, watch_client
+from server.service.http import read_json_object, watch_client
 from server.service.ids import new_hex
 from server.service.limits import ServiceLimits
 from server.service.prompt import Prompt
@@ -35,7 +35,7 @@ class ResponseRoutes:
     async def create(self, exchange: Exchange) -> None:
         caller = exchange.caller
         self._admission.check()
-        raw = await read_body(exchange.scope, exchange.receive, self._limits)
+        raw = await self._admission.read_body(exchange)
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(raw)):

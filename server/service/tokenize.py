@@ -16,7 +16,7 @@ from server.service.errors import BadRequestError
 from server.service.events import to_json
 from server.service.exchange import Exchange
 from server.service.generation import Generation
-from server.service.http import read_body, read_json_object, watch_client
+from server.service.http import read_json_object, watch_client
 from server.service.limits import ServiceLimits
 from server.service.messages import ChatMessage
 from server.service.template_options import template_options
@@ -83,7 +83,7 @@ class TokenizeRoutes:
     async def _read(self, exchange: Exchange, kind: type[Body]) -> Body:
         """The checked body. Raises ServiceError."""
         self._admission.check()
-        raw = read_json_object(await read_body(exchange.scope, exchange.receive, self._limits))
+        raw = read_json_object(await self._admission.read_body(exchange))
         try:
             body = msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:

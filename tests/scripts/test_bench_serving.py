@@ -17,7 +17,7 @@ from scripts.bench_serving import kinds_of, main, row, shape_folder
 from scripts.process_watch import MemoryWatch, thread_times
 from scripts.serving_client import STALLED_TOKENS, Answer, Load, Played
 from scripts.serving_load import Outcome, lag_percentile, percentile
-from scripts.serving_replies import SocketReply, SSEReply, masked, messages
+from scripts.serving_replies import PingFinder, SocketReply, SSEReply, masked, messages, pong
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
@@ -68,6 +68,17 @@ def test_a_reply_is_read_however_it_is_cut(cuts: list[int], is_sse: bool) -> Non
     assert ended == [False] * (len(pieces) - 1) + [True]
     assert reply.num_deltas == 2
     assert reply.read() == ("ab", USAGE)
+
+
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_pings_are_found_however_they_are_cut(cuts: list[int]) -> None:
+    text = text_frame({"a": 1})
+    data = text + b"\x89\x04abcd" + text + b"\x89\x04\x89\x04\x89\x04" + text
+    edges = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    finder = PingFinder()
+    found = [ping for start, end in pairwise(edges) for ping in finder.feed(data[start:end])]
+    assert found == [b"abcd", b"\x89\x04\x89\x04"]
+    assert pong(b"abcd") == b"\x8a\x84\0\0\0\0abcd"
 
 
 @pytest.mark.parametrize(
