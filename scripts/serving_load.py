@@ -82,6 +82,8 @@ class Outcome:
             for answer in answers
             if answer.tokens > 1
         ]
+        # An answer that came in one read has taken no time.
+        typical_s = percentile(speeds, 50)
         gaps = [gap for answer in answers for gap in answer.gaps_s]
         ttfts = [answer.first_s - answer.sent_s for answer in answers]
         found: dict[str, Any] = {
@@ -93,7 +95,7 @@ class Outcome:
             "output_tokens": tokens,
             "wall_s": round(self.wall_s, 3),
             "output_tok_s": round(tokens / self.wall_s, 1),
-            "stream_tok_s": round(1 / percentile(speeds, 50), 1) if speeds else None,
+            "stream_tok_s": round(1 / typical_s, 1) if typical_s else None,
             "deltas_per_token": round(deltas / max(1, tokens), 3),
             "client_cpu": round(max(p.cpu_s / p.wall_s for p in self.played), 2),
             "stalled": sum(played.num_stalled for played in self.played),

@@ -164,6 +164,12 @@ def test_figures_are_those_of_the_answers() -> None:
     assert row("x", figures).startswith("x ")
 
 
+def test_an_answer_that_came_in_one_read_has_no_speed() -> None:
+    at_once = Answer(0, "ws", 10.0, 10.5, 10.5, 1, 560, 0, 11)
+    figures = Outcome([Played([at_once], 0, 0, 2.0, 0.5)], 2.0).figures()
+    assert (figures["token_p50"], figures["stream_tok_s"]) == (0, None)
+
+
 def test_half_is_half() -> None:
     assert kinds_of("half", 5) == ["sse", "ws", "sse", "ws", "sse"]
     assert set(kinds_of("ws", 3)) == {"ws"}
