@@ -18,7 +18,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from engine.api import Engine, EngineError, Script, create_engine, create_scripted_engine
-from server.config import ConfigError, ServerConfig, load_config
+from server.command_line import ConfigError, load_config
+from server.config import ServerConfig
 from server.console import Console
 
 if TYPE_CHECKING:

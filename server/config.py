@@ -7,16 +7,13 @@ wins over the environment, the environment over the default. Nothing changes aft
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.api import DeviceType, EngineConfig, InvalidRequestError
 from server.service.key_store import FILE_NAME as KEY_FILE_NAME
@@ -24,10 +21,6 @@ from server.service.origin import OriginPolicy, is_loopback
 
 ENV_PREFIX = "LECTERN_"
 DEFAULT_MODEL = "qwen2.5-coder-0.5b-instruct"
-
-
-class ConfigError(Exception):
-    """An option is wrong; the message is a sentence that names it and its range."""
 
 
 def default_data_dir() -> Path:
@@ -40,7 +33,7 @@ def default_data_dir() -> Path:
 
 class ServerConfig(BaseModel):
     """Frozen. Raises pydantic's ValidationError for a value out of its range;
-    `load_config` turns that into a ConfigError for people."""
+    `command_line.load_config` turns that into a ConfigError for people."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -249,8 +242,8 @@ class ServerConfig(BaseModel):
     )
     max_messages_per_s: float = Field(
         50.0,
-        gt=0,
-        le=1e6,
+        ge=0.1,
+        le=100_000,
         description="Messages that one WebSocket may send in a second, on average.",
     )
     abandon_grace_s: float = Field(
@@ -425,53 +418,6 @@ class ServerConfig(BaseModel):
         )
 
 
-class _CommandLine(ServerConfig, BaseSettings):
-    """The same fields, read from the environment and the command line."""
-
-    model_config = SettingsConfigDict(
-        frozen=True,
-        env_prefix=ENV_PREFIX,
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    """Leaves `(default: None)` out: the text says what happens without the option."""
-
-    def _expand_help(self, action: argparse.Action) -> str:
-        return super()._expand_help(action).replace("(default: None)", "").rstrip()
-
-
-def load_config(argv: Sequence[str]) -> ServerConfig:
-    """The configuration from defaults, environment and `argv` (without the program's name).
-
-    Raises ConfigError. `--help` and an unknown option leave through SystemExit (0 and 2),
-    as argparse does."""
-    _check_environment(os.environ)
-    parser = argparse.ArgumentParser(
-        prog="scripts/serve",
-        usage="scripts/serve [options]   (--help lists them)",
-        description="Answers questions about course materials, with a language model of its own.",
-        epilog="Each option is also an environment variable: --max-num-seqs is "
-        f"{variable_name('max_num_seqs')}. The command line wins.",
-        formatter_class=_HelpFormatter,
-        allow_abbrev=False,
-    )
-    source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
-        _CommandLine,
-        root_parser=parser,
-        cli_parse_args=list(argv),
-        formatter_class=_HelpFormatter,
-    )
-    try:
-        return _CommandLine(_cli_settings_source=source)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_sentences(error))) from error
-
-
 def option_name(field: str) -> str:
     """`max_num_seqs` → `--max-num-seqs`."""
     return "--" + field.replace("_", "-")
@@ -486,54 +432,6 @@ def _with_options(text: str) -> str:
 def variable_name(field: str) -> str:
     """`max_num_seqs` → `LECTERN_MAX_NUM_SEQS`."""
     return ENV_PREFIX + field.upper()
-
-
-def _check_environment(environ: Mapping[str, str]) -> None:
-    """A mistyped LECTERN_ variable would otherwise be ignored in silence."""
-    known = {variable_name(field) for field in ServerConfig.model_fields}
-    for name in sorted(environ):
-        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"The environment variable {name} is not an option.{hint}")
-
-
-def _sentences(error: ValidationError) -> list[str]:
-    sentences = []
-    for part in error.errors(include_url=False):
-        if not part["loc"]:
-            sentences.append(str(part["ctx"]["error"]) if "ctx" in part else part["msg"])
-            continue
-        field = str(part["loc"][0])
-        is_shown = ServerConfig.model_fields[field].repr
-        given = repr(part["input"]) if is_shown else "what was given"
-        sentences.append(
-            f"{option_name(field)} (or {variable_name(field)}) must be "
-            f"{describe_range(field)}, not {given}."
-        )
-    return sentences
-
-
-def describe_range(field: str) -> str:
-    """What a field may hold, in words: `a whole number from 0 to 65535`."""
-    schema: dict[str, Any] = ServerConfig.model_json_schema()["properties"][field]
-    schema = next((s for s in schema.get("anyOf", []) if s.get("type") != "null"), schema)
-    if "enum" in schema:
-        return "one of " + ", ".join(schema["enum"])
-    kind = {
-        "integer": "a whole number",
-        "number": "a number",
-        "boolean": "true or false",
-        "string": "a path" if schema.get("format") == "path" else "a text",
-    }[schema["type"]]
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None and high is not None:
-        return f"{kind} from {low:g} to {high:g}" if high < 1e6 else f"{kind} from {low} to {high}"
-    if low is not None:
-        return f"{kind} of at least {low:g}"
-    if "minLength" in schema:
-        return f"{kind} of at least {schema['minLength']} characters"
-    return kind
 
 
 def _listed(text: str) -> list[str]:

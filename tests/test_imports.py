@@ -65,7 +65,7 @@ def test_a_scripted_server_loads_no_torch() -> None:
 import sys
 from pathlib import Path
 import server.__main__
-from server.config import load_config
+from server.command_line import load_config
 from server.app.factory import create_app
 from engine.api import create_scripted_engine
 config = load_config(["--scripted"])

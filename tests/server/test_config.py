@@ -10,14 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine.api import EngineConfig
-from server.config import (
-    ConfigError,
-    ServerConfig,
-    default_data_dir,
-    describe_range,
-    load_config,
-    option_name,
-)
+from server.command_line import ConfigError, describe_range, load_config
+from server.config import ServerConfig, default_data_dir, option_name
 from server.service.key_store import Access, KeyFile
 
 
@@ -69,6 +63,8 @@ def test_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--max-num-seqs", "x"], "must be a whole number from 1 to 4096, not 'x'"),
         (["--device", "tpu"], "must be one of auto, cpu, cuda, not 'tpu'"),
         (["--kv-cache-tokens", "0"], "--kv-cache-tokens (or LECTERN_KV_CACHE_TOKENS) must be"),
+        (["--price-currency", "usd"], "must be a text like USD, not 'usd'"),
+        (["--max-messages-per-s", "0"], "must be a number from 0.1 to 100000, not '0'"),
         (["--drain-timeout-s", "nan"], "must be a number from 0 to 3600, not 'nan'"),
     ],
 )

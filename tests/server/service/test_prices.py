@@ -10,7 +10,7 @@ import pytest
 from engine.api import Finish, FinishDetail, FinishType, Script, Usage
 from server.app.factory import price_list
 from server.app.records import add_usage
-from server.config import ConfigError, load_config
+from server.command_line import ConfigError, load_config
 from server.service.auth import UserId
 from server.service.generation import Completion
 from server.service.prices import PriceList
