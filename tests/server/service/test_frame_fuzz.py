@@ -147,7 +147,7 @@ async def port(
     """A whole site, its application and its database with it."""
     folder: Path = tmp_path_factory.mktemp("fuzzed")
     async with (
-        open_site(folder, max_messages_per_s=1e6) as site,
+        open_site(folder, max_messages_per_s=100_000) as site,
         hosted(site.app, ws_max_size=MAX_MESSAGE_BYTES) as port,
     ):
         yield port
