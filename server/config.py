@@ -296,6 +296,70 @@ class ServerConfig(BaseModel):
         description="Retrieval score under which the answer is 'not found in the materials'. "
         "If not given: what suits the built-in retrieval.",
     )
+    login: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether the page asks for an account. auto: where other machines come in; "
+        "without, every visitor is a guest of the open courses.",
+    )
+    public_url: str | None = Field(
+        None,
+        description="Address under which people reach the page, for links to it. If not given: "
+        "the one that the server listens on.",
+    )
+    retention_days: int | None = Field(
+        None,
+        ge=1,
+        le=36_500,
+        description="Conversations that nobody has used for so many days are deleted, where the "
+        "course says nothing else. If not given: kept.",
+    )
+
+    # Materials.
+    max_upload_bytes: int = Field(
+        256 * 1024 * 1024,
+        ge=1024,
+        le=1 << 40,
+        description="Largest upload, all its files together.",
+    )
+    max_upload_files: int = Field(
+        500, ge=1, le=10_000, description="Files in one upload, or in one zip of it."
+    )
+    max_material_bytes: int = Field(
+        64 * 1024 * 1024, ge=1024, le=1 << 32, description="Largest file of a course."
+    )
+    max_material_pages: int = Field(
+        3000, ge=1, le=100_000, description="Pages or slides that a file may have."
+    )
+    material_workers: int = Field(
+        1, ge=1, le=64, description="Files that are parsed at once, each in a process of its own."
+    )
+    material_memory_mb: int = Field(
+        768, ge=256, le=65_536, description="Memory that parsing one file may take, in MiB."
+    )
+    material_time_s: float = Field(
+        120.0, ge=1, le=3600, description="Time that parsing one file may take, in seconds."
+    )
+    passage_tokens_least: int = Field(
+        150, ge=1, le=4096, description="Sections with fewer tokens share a passage."
+    )
+    passage_tokens_most: int = Field(
+        400, ge=16, le=8192, description="Longest passage that is not cut, in tokens."
+    )
+
+    # Searching by meaning.
+    embedding_model: Path | None = Field(
+        None,
+        description="Folder of a sentence-transformers model; searches by meaning too. Needs the "
+        "extra 'embeddings'.",
+    )
+    embedding_weight: float = Field(
+        0.35, ge=0, le=1, description="What a place in that search counts, against 1 by words."
+    )
+    reranker_model: Path | None = Field(
+        None,
+        description="Folder of a cross-encoder that orders the best passages anew. Needs the "
+        "extra 'embeddings'.",
+    )
 
     @model_validator(mode="after")
     def _check_names(self) -> ServerConfig:
@@ -318,6 +382,12 @@ class ServerConfig(BaseModel):
                 "`scripts/keys create NAME`, leave the option out, or add --insecure if everybody "
                 "may come in."
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_passages(self) -> ServerConfig:
+        if self.passage_tokens_least > self.passage_tokens_most:
+            raise ValueError("--passage-tokens-least must not be above --passage-tokens-most.")
         return self
 
     @model_validator(mode="after")
@@ -369,6 +439,16 @@ class ServerConfig(BaseModel):
         """Other machines are meant to reach the server, itself or by a proxy in front of it, and
         not everybody may come in."""
         return not self.insecure and bool(not is_loopback(self.host) or self.allowed_hosts)
+
+    @property
+    def asks_for_login(self) -> bool:
+        """The page is for people with an account."""
+        return self.login == "on" or (self.login == "auto" and self.is_exposed)
+
+    @property
+    def materials_dir(self) -> Path:
+        """Where the bytes of uploaded files are kept."""
+        return self.data_path / "materials"
 
     @property
     def origins(self) -> OriginPolicy:

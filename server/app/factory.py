@@ -14,8 +14,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from engine.api import Engine, EngineState, ModelInfo
 from server.app.answering import Answering
+from server.app.api_conversations import ConversationApi
+from server.app.api_status import StatusApi
 from server.app.chat import ChatApp, ChatDefaults
-from server.app.courses import CourseApi
 from server.app.drafts import Drafts
 from server.app.materials.importer import MaterialImporter
 from server.app.pages import create_page_routes
@@ -100,18 +101,19 @@ class App:
         )
         self.service.plug_in(self.chat)
         sessions = Sessions(auth)
-        api = CourseApi(
-            sessions,
-            self.service.runs,
+        status = StatusApi(
             courses,
             Materials(self.database),
-            conversations,
-            self.messages,
             state=lambda: self.service.admission.state,
             model=self._model,
         )
+        own = ConversationApi(sessions, self.service.runs, courses, conversations, self.messages)
+        apis = (status, own)
         site = Starlette(
-            routes=[*api.routes(), *create_page_routes(sessions.start)],
+            routes=[
+                *(route for api in apis for route in api.routes()),
+                *create_page_routes(sessions.start),
+            ],
             lifespan=self._lifespan,
             exception_handlers={HTTPException: _tell_http_error},
         )

@@ -67,7 +67,12 @@ class Database:
             raise UnsupportedDatabaseError(
                 f"the driver {error.name!r} of {self._url.drivername} is not installed"
             ) from error
-        self._reader = self._create_engine(is_writer=False) if self.is_sqlite else self._writer
+        if self.is_sqlite:
+            self._reader = self._create_engine(is_writer=False)
+        else:
+            self._reader = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
         self._write = async_sessionmaker(self._writer, expire_on_commit=False)
         self._read = async_sessionmaker(self._reader, expire_on_commit=False)
 
@@ -85,12 +90,12 @@ class Database:
     async def close(self) -> None:
         """Closes all connections."""
         await self._writer.dispose()
-        if self._reader is not self._writer:
+        if self.is_sqlite:
             await self._reader.dispose()
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[AsyncSession]:
-        """A session that only reads (SQLite refuses a write in it): one consistent view."""
+        """A session that only reads (a write in it is refused): one consistent view."""
         async with self._read() as session:
             yield session
 

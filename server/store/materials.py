@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy.orm import undefer
+
 from server.store.database import Database
 from server.store.schema import Material
 
@@ -15,4 +17,4 @@ class Materials:
     async def get(self, material_id: str) -> Material | None:
         """One material with its text."""
         async with self._database.session() as session:
-            return await session.get(Material, material_id)
+            return await session.get(Material, material_id, options=[undefer(Material.text)])

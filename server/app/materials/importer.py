@@ -138,9 +138,10 @@ class MaterialImporter:
                 course_id=course_id,
                 name=name,
                 title=parsed.document.title,
-                kind=note.kind or parsed.kind,
+                kind=note.kind or "other",
+                format=parsed.kind,
                 week=note.week,
-                sha256=digest,
+                made_from=digest,
                 text=parsed.document.text,
             )
             session.add(material)
@@ -151,7 +152,7 @@ class MaterialImporter:
     async def _is_stored(self, course_id: str, name: str, digest: str) -> bool:
         async with self._database.session() as session:
             stored = await session.scalars(
-                select(Material.sha256).where(
+                select(Material.made_from).where(
                     Material.course_id == course_id, Material.name == name
                 )
             )

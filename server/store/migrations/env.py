@@ -6,14 +6,12 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
+from server.store.migrations.names import SEARCH_TABLES
 from server.store.schema import Table
-
-_SEARCH_TABLES = "passage_fts"
 
 
 def _is_ours(_object: object, name: str | None, kind: str, _reflected: bool, _to: object) -> bool:
-    """FTS5 keeps tables of its own, which autogenerate must not see."""
-    return not (kind == "table" and (name or "").startswith(_SEARCH_TABLES))
+    return not (kind == "table" and (name or "").startswith(SEARCH_TABLES))
 
 
 def _run(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""A fresh SQLite database in a file for each test."""
+"""A fresh database for each test, once on SQLite and once on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from server.store.database import Database, sqlite_url
 
 
 @pytest.fixture
-def database_path(tmp_path: Path) -> Path:
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = Database(database_url)
+    await database.open()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "lectern.db"
 
 
 @pytest.fixture
-async def database(database_path: Path, anyio_backend: object) -> AsyncIterator[Database]:
-    database = Database(sqlite_url(database_path))
+async def sqlite_database(sqlite_path: Path, anyio_backend: object) -> AsyncIterator[Database]:
+    """A SQLite database, for what only SQLite has."""
+    database = Database(sqlite_url(sqlite_path))
     await database.open()
     yield database
     await database.close()

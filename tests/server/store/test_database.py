@@ -10,20 +10,27 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, func, select, text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy import Connection, delete, func, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from server.store import database as database_module
-from server.store.database import Database, UnsupportedDatabaseError, sqlite_url
+from server.store.database import Database, UnsupportedDatabaseError
+from server.store.migrations.names import SEARCH_TABLES
 from server.store.schema import Course, Material, Table, User
 
 pytestmark = pytest.mark.anyio
 
 
 def _differences(connection: Connection) -> list[object]:
-    def is_ours(_object: object, name: str | None, *_rest: object) -> bool:
-        return not (name or "").startswith("passage_fts")
+    def is_ours(_object: object, name: str | None, kind: str, *_rest: object) -> bool:
+        if kind == "foreign_key_constraint" and name in inline:
+            return False
+        return not (name or "").startswith(SEARCH_TABLES)
 
+    # SQLAlchemy does not read ON DELETE of a constraint that stands beside its column, and SQLite
+    # can add no other: tested by what it does.
+    is_sqlite = connection.dialect.name == "sqlite"
+    inline = {None, "fk_material_uploaded_by_user"} if is_sqlite else set()
     context = MigrationContext.configure(connection, opts={"include_object": is_ours})
     return list(compare_metadata(context, Table.metadata))
 
@@ -34,18 +41,29 @@ async def test_migrations_make_exactly_the_schema(database: Database) -> None:
         assert await connection.run_sync(_differences) == []
 
 
-async def test_opening_again_keeps_what_is_there(database: Database, database_path: Path) -> None:
+async def test_a_material_outlives_who_uploaded_it(database: Database) -> None:
+    async with database.transaction() as session:
+        session.add_all([User(id="u1"), Course(id="c1", slug="c", title="C")])
+        await session.flush()
+        session.add(Material(id="m1", course_id="c1", name="a", title="a", uploaded_by="u1"))
+        await session.flush()
+        await session.execute(delete(User))
+    async with database.session() as session:
+        assert (await session.get_one(Material, "m1")).uploaded_by is None
+
+
+async def test_opening_again_keeps_what_is_there(database: Database, database_url: str) -> None:
     async with database.transaction() as session:
         session.add(User(id="u1"))
-    again = Database(sqlite_url(database_path))
+    again = Database(database_url)
     await again.open()
     async with again.session() as session:
         assert await session.scalar(select(User.id)) == "u1"
     await again.close()
 
 
-async def test_sqlite_is_durable_and_readers_do_not_wait(database: Database) -> None:
-    async with database.session() as session:
+async def test_sqlite_is_durable_and_readers_do_not_wait(sqlite_database: Database) -> None:
+    async with sqlite_database.session() as session:
         pragmas = {
             name: await session.scalar(text(f"PRAGMA {name}"))
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -59,9 +77,9 @@ async def test_sqlite_is_durable_and_readers_do_not_wait(database: Database) -> 
 
 
 async def test_a_reading_session_refuses_to_write(database: Database) -> None:
-    with pytest.raises(OperationalError, match="readonly"):
+    with pytest.raises(DBAPIError, match=r"read-?only"):
         async with database.session() as session:
-            await session.execute(text("DELETE FROM user"))
+            await session.execute(delete(User))
 
 
 async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> None:
@@ -103,7 +121,7 @@ async def test_a_cancelled_writer_lets_the_next_one_in(database: Database) -> No
 async def test_foreign_keys_hold(database: Database) -> None:
     with pytest.raises(IntegrityError):
         async with database.transaction() as session:
-            session.add(Material(course_id="nowhere", name="a", title="a", sha256="", text=""))
+            session.add(Material(course_id="nowhere", name="a", title="a", text=""))
 
 
 async def test_nul_and_lone_surrogates_do_not_reach_the_database(database: Database) -> None:
@@ -127,32 +145,32 @@ async def test_times_come_back_with_their_zone(database: Database) -> None:
     assert stored.created_at.utcoffset() is not None
 
 
-async def test_parallel_writers_all_get_through(database: Database) -> None:
+async def test_parallel_writers_all_get_through(sqlite_database: Database) -> None:
     async def write(n: int) -> None:
-        async with database.transaction() as session:
+        async with sqlite_database.transaction() as session:
             count = await session.scalar(select(func.count()).select_from(User))
             session.add(User(id=f"u{n}", role=f"saw {count}"))
 
     await asyncio.gather(*(write(n) for n in range(100)))
-    async with database.session() as session:
+    async with sqlite_database.session() as session:
         roles = (await session.scalars(select(User.role))).all()
     assert sorted(roles) == sorted(f"saw {n}" for n in range(100))
 
 
 async def test_another_process_with_the_write_lock_is_waited_for(
-    database: Database, database_path: Path
+    sqlite_database: Database, sqlite_path: Path
 ) -> None:
     """The loop keeps running meanwhile, and so do readers."""
-    other = sqlite3.connect(database_path, isolation_level=None, check_same_thread=False)
+    other = sqlite3.connect(sqlite_path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
 
     async def write() -> None:
-        async with database.transaction() as session:
+        async with sqlite_database.transaction() as session:
             session.add(User(id="u1"))
 
     started = time.monotonic()
     writer = asyncio.create_task(write())
-    async with database.session() as session:
+    async with sqlite_database.session() as session:
         assert await session.scalar(select(func.count()).select_from(User)) == 0
     worst_lag = 0.0
     while time.monotonic() - started < 0.5:
@@ -177,14 +195,14 @@ async def test_a_missing_driver_is_named() -> None:
 
 
 async def test_a_writer_that_waits_for_another_process_can_be_cancelled(
-    database: Database, database_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_database: Database, sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waited 30 s in SQLite, whoever wanted to stop it; and gives up by itself in time."""
-    other = sqlite3.connect(database_path, isolation_level=None)
+    other = sqlite3.connect(sqlite_path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
     async def write() -> None:
-        async with database.transaction() as session:
+        async with sqlite_database.transaction() as session:
             session.add(User(id="u1"))
 
     is_refused = asyncio.Event()

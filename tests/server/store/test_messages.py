@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from server.store.conversations import Conversations
 from server.store.courses import Courses
-from server.store.database import Database, sqlite_url
+from server.store.database import Database
 from server.store.messages import (
     Messages,
     Opened,
@@ -117,7 +116,7 @@ async def test_reopening_keeps_the_text_and_marks_the_seam(messages: Messages) -
 
 
 async def test_a_crash_leaves_interrupted_answers_with_their_text(
-    messages: Messages, database: Database, database_path: Path
+    messages: Messages, database: Database, database_url: str
 ) -> None:
     dead = await _ask(messages, "q1")
     await messages.save_partials([Partial(dead.answer_id, "so far", (5, 6))])
@@ -127,7 +126,7 @@ async def test_a_crash_leaves_interrupted_answers_with_their_text(
     )
     await database.close()
 
-    again = Database(sqlite_url(database_path))
+    again = Database(database_url)
     await again.open()
     messages = Messages(again)
     assert await messages.interrupt_running() == 1

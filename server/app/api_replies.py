@@ -1,0 +1,43 @@
+"""What the application's JSON API answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from server.service.errors import ServiceError
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def told(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with its ServiceErrors as JSON replies."""
+
+    @wraps(endpoint)
+    async def telling(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ServiceError as error:
+            return Response(
+                error.openai_body(),
+                status_code=error.http_status,
+                media_type="application/json",
+                headers={"Cache-Control": "no-store"},
+            )
+
+    return telling
+
+
+def json_reply(value: Any, status_code: int = 200) -> Response:
+    """`value` as JSON, which nobody keeps."""
+    return Response(
+        msgspec.json.encode(value),
+        status_code=status_code,
+        media_type="application/json",
+        headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"},
+    )

@@ -1,0 +1,117 @@
+"""A database of an earlier version keeps what is in it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, select, text
+from sqlalchemy.orm import undefer
+
+from server.store.database import Database
+from server.store.schema import Course, Feedback, Material, Message, User
+from tests.support.postgres import Cluster, skip_without_postgresql
+
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
+
+_NOW = "2026-11-01 10:00:00+00:00"
+# What the first version of the schema held.
+_OLD_ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("course", {"id": "c1", "slug": "c", "title": "C", "language": "en", "suggestions": "[]"}),
+    ("user", {"id": "u1", "role": "student"}),
+    (
+        "material",
+        {
+            "id": "m1",
+            "course_id": "c1",
+            "name": "a.md",
+            "title": "A",
+            "kind": "markdown",
+            "sha256": "0" * 64,
+            "text": "文本",
+        },
+    ),
+    (
+        "material",
+        {
+            "id": "m2",
+            "course_id": "c1",
+            "name": "lab.md",
+            "title": "Lab",
+            "kind": "lab",
+            "week": 3,
+            "sha256": "1" * 64,
+            "text": "",
+        },
+    ),
+    ("conversation", {"id": "v1", "user_id": "u1", "course_id": "c1", "title": "Why?"}),
+    (
+        "message",
+        {
+            "id": "n1",
+            "conversation_id": "v1",
+            "role": "assistant",
+            "text": "Because",
+            "state": "finished",
+            "finish_reason": "length",
+            "finish_detail": json.dumps({"type": "max_tokens", "limit": 3}),
+            "seams": "[]",
+            "not_found": False,
+        },
+    ),
+    ("feedback", {"id": "f1", "message_id": "n1", "user_id": "u1", "value": "up"}),
+    ("feedback", {"id": "f2", "message_id": "n1", "user_id": "u1", "value": "down"}),
+]
+_WITH_UPDATED_AT = ("conversation", "message")
+
+
+def _fill(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", "server.store:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0001")
+    for table, values in _OLD_ROWS:
+        names = [*values, "created_at", *(["updated_at"] if table in _WITH_UPDATED_AT else [])]
+        shown = [
+            f":{name}" if name in values else f"'{_NOW.removesuffix('+00:00')}'" for name in names
+        ]
+        connection.execute(
+            text(f'INSERT INTO "{table}" ({", ".join(names)}) VALUES ({", ".join(shown)})'), values
+        )
+
+
+async def _upgraded(database: Database) -> None:
+    async with database.transaction() as session:
+        await (await session.connection()).run_sync(_fill)
+    await database.migrate()
+    async with database.session() as session:
+        user = await session.get_one(User, "u1")
+        assert (user.role, user.is_disabled, user.login) == ("guest", False, None)
+        course = await session.get_one(Course, "c1")
+        assert (course.is_open, course.shows_names) == (True, False)
+        first = await session.get_one(Material, "m1", options=[undefer(Material.text)])
+        assert (first.kind, first.format, first.text) == ("other", "markdown", "文本")
+        assert (first.state, first.made_from, first.edited) == ("ready", "", [])
+        lab = await session.get_one(Material, "m2")
+        assert (lab.kind, lab.format, lab.week) == ("lab", "markdown", 3)
+        message = await session.get_one(Message, "n1")
+        assert (message.finish_type, message.text) == ("max_tokens", "Because")
+        assert (await session.scalars(select(Feedback.value))).all() == ["down"]
+
+
+async def test_rows_of_the_first_version_are_kept_on_sqlite(tmp_path: Any) -> None:
+    database = Database(f"sqlite:///{tmp_path}/old.db")
+    await _upgraded(database)
+    await database.close()
+
+
+@pytest.mark.postgres
+async def test_rows_of_the_first_version_are_kept_on_postgresql(cluster: Cluster) -> None:
+    skip_without_postgresql()
+    async with cluster.fresh_url(is_migrated=False) as url:
+        database = Database(url)
+        await _upgraded(database)
+        await database.close()
