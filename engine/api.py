@@ -117,6 +117,14 @@ def create_scripted_engine(config: EngineConfig, script: Script | None = None) -
     return AsyncEngine(config, lambda: assemble_scripted(config, script or Script()))
 
 
+def load_tokenizer(config: EngineConfig) -> Tokenizer:
+    """The tokenizer of the model that `config` names, without the model: for counting only (which
+    tokens end an answer is the model's word). Raises ModelLoadError."""
+    from engine.models.model_tokenizer import read_tokenizer
+
+    return read_tokenizer(config)
+
+
 __all__ = [
     "DeviceType",
     "Engine",
@@ -151,4 +159,5 @@ __all__ = [
     "Usage",
     "create_engine",
     "create_scripted_engine",
+    "load_tokenizer",
 ]

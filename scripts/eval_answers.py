@@ -37,8 +37,9 @@ sys.path.insert(0, str(ROOT))
 
 from engine.api import EngineConfig, create_engine  # noqa: E402
 from server.app.factory import SAMPLE_COURSE, App, create_app  # noqa: E402
-from server.app.materials.importer import MaterialImporter  # noqa: E402
-from server.app.passages import PassageLimits, estimate_tokens  # noqa: E402
+from server.app.library_setup import folder_importer  # noqa: E402
+from server.app.materials.document import ParseLimits, PassageLimits  # noqa: E402
+from server.app.passages import estimate_tokens  # noqa: E402
 from server.app.retrieval import (  # noqa: E402
     DEFAULT_NOT_FOUND_SCORE,
     Retrieved,
@@ -218,9 +219,10 @@ async def answer_all(
             return result
 
         async with lifespan(app):
-            limits = PassageLimits(setting.least, setting.most)
+            limits = ParseLimits(least_tokens=setting.least, most_tokens=setting.most)
             count_tokens = app.service.generation.count_tokens
-            await MaterialImporter(app.database, count_tokens, limits).import_course(SAMPLE_COURSE)
+            importer = folder_importer(app.database, count_tokens, Path(folder), limits)
+            await importer.import_course(SAMPLE_COURSE)
             began = time.monotonic()
             results = await asyncio.gather(*(one(question) for question in questions))
             print(f"{len(results)} questions in {time.monotonic() - began:.0f} s")
@@ -258,7 +260,7 @@ async def search_all(questions: Sequence[str]) -> list[Retrieved]:
     with tempfile.TemporaryDirectory() as folder:
         database = Database(sqlite_url(Path(folder) / "eval.db"))
         await database.open()
-        course = await MaterialImporter(database, count).import_course(SAMPLE_COURSE)
+        course = await folder_importer(database, count, Path(folder)).import_course(SAMPLE_COURSE)
         retriever = Retriever(database)
         found = [await retriever.retrieve(course.id, question) for question in questions]
         await database.close()

@@ -39,8 +39,13 @@ _SWITCH_INTERVAL_S = 0.0002
 
 def main(argv: Sequence[str] | None = None, make_engine: MakeEngine | None = None) -> int:
     """Runs the server, over another engine where `make_engine` says so; returns the exit code."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv[:1] == ["import"]:
+        from server import import_command
+
+        return import_command.main(argv[1:])
     try:
-        config = load_config(sys.argv[1:] if argv is None else argv)
+        config = load_config(argv)
     except ConfigError as error:
         return _refuse(error, EXIT_USAGE)
     console = Console()
@@ -60,6 +65,7 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
     # Late, so that --help and a wrong option answer at once.
     from sqlalchemy.exc import SQLAlchemyError
 
+    from server.app.retrieval_setup import RetrievalModelError
     from server.host import EngineFailedError, PortError, bind
     from server.log_lines import configure_logging
     from server.model_source import ModelSourceError
@@ -78,7 +84,7 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
         return _refuse(error, EXIT_FAILURE)
     except TracingUnavailableError as error:
         return _refuse(f"Lectern cannot start: {error}", EXIT_USAGE)
-    except (PortError, ModelSourceError, EngineError, KeyFileError) as error:
+    except (PortError, ModelSourceError, EngineError, KeyFileError, RetrievalModelError) as error:
         console.close()
         return _refuse(f"Lectern cannot start: {error}", EXIT_FAILURE)
     except UnsupportedDatabaseError as error:
@@ -137,6 +143,9 @@ def _serve(
         gc.freeze()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         console.say(f"Lectern is ready: {address}")
+        if app.first_link is not None:
+            url = (config.public_url or address).rstrip("/") + app.first_link.path
+            console.say(f"The first teacher's account is made here, once, within a day: {url}")
 
     def on_stop() -> None:
         console.say("Stopping: running answers may end. Ctrl-C again stops at once.")

@@ -374,13 +374,14 @@ class ServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> ServerConfig:
-        if self.is_exposed and not self.has_keys:
+        # With accounts the page is for those who have one, and the API is closed without keys.
+        if self.is_exposed and not self.has_keys and not self.asks_for_login:
             is_local = is_loopback(self.host)
             option = f"--allowed-hosts {self.allowed_hosts}" if is_local else f"--host {self.host}"
             raise ValueError(
-                f"{option} would let other machines in, and there are no API keys. Make one with "
-                "`scripts/keys create NAME`, leave the option out, or add --insecure if everybody "
-                "may come in."
+                f"{option} would let other machines in, with --login off and no API keys. Leave "
+                "--login off out, make a key with `scripts/keys create NAME`, or add --insecure if "
+                "everybody may come in."
             )
         return self
 

@@ -21,7 +21,7 @@ print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 # Libraries look for these and do without them.
-OPTIONAL = {"python_multipart", "sentencepiece", "sniffio"}
+OPTIONAL = {"sentencepiece", "sniffio"}
 
 
 def closure(requirements: list[str]) -> set[str]:

@@ -8,7 +8,7 @@ does not take that end, `Drafts` keeps it until it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,18 +18,24 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine.api import FinishType, Usage
 from server.app.budget import ContextReport
+from server.app.citations import cite, marks_of
 from server.app.context import assemble
 from server.app.drafts import Draft, Drafts
-from server.app.prompts import PassageText, Turn, language_of, not_found_text
+from server.app.found_passages import Found, FoundPassage, Retriever
+from server.app.prompts import Turn, language_of, not_found_text
 from server.app.records import (
     NO_TIMING,
     NOT_FOUND_DETAIL,
     add_timing,
     add_usage,
+    has_no_support,
     is_continuable,
     passage_json,
     state_of,
 )
+from server.app.retrieval import Previous, Viewer
+from server.app.support import SourceText
+from server.service.auth import UserId
 from server.service.errors import ServiceError, ShuttingDownError, from_unknown
 from server.service.generation import Completion, Generation, GenerationOptions, Prompt
 from server.service.runs import Run
@@ -38,49 +44,35 @@ from server.store.messages import Messages, Opened, Outcome, PassageSnapshot, Pr
 from server.store.schema import Message, MessageState
 
 
-class FoundPassage(PassageText, Protocol):
-    """A passage as retrieval gives it; `score` is higher for better."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def material_id(self) -> str: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def num_tokens(self) -> int: ...
-
-
-class Found(Protocol):
-    """What retrieval found, best first. `is_found` False: nothing near enough to answer from."""
-
-    @property
-    def passages(self) -> Sequence[FoundPassage]: ...
-    @property
-    def is_found(self) -> bool: ...
-
-
-class Retriever(Protocol):
-    """Finds passages of a course."""
-
-    async def retrieve(
-        self,
-        course_id: str,
-        question: str,
-        *,
-        previous_question: str | None = None,
-        limit: int = 8,
-    ) -> Found: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question that is stored, with all that its answer needs."""
 
+    user: UserId
     opened: Opened
     course_id: str
     question: str
     options: GenerationOptions
+
+
+class _Source(SourceText, Protocol):
+    @property
+    def passage_id(self) -> str: ...
+    @property
+    def used(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What an answer is compared with."""
+
+    question: str
+    passages: Sequence[_Source]
+
+    @property
+    def used(self) -> list[_Source]:
+        """The passages that the model was given."""
+        return [passage for passage in self.passages if passage.used]
 
 
 class Answering:
@@ -113,11 +105,13 @@ class Answering:
             # Before anything reads it: a megabyte of text is cheap to refuse only by its size.
             self._generation.check_size(asked.question, param="text")
             path = await self._messages.path(asked.opened.question_id)
-            turns, previous_question = history(path[:-1])
+            turns, _ = history(path[:-1])
             found = await self._retriever.retrieve(
                 asked.course_id,
                 asked.question,
-                previous_question=previous_question,
+                previous=await self._previous(path[:-1]),
+                # Also who teaches the course gets the answer that its students get.
+                viewer=Viewer(asked.user),
                 limit=self._num_passages,
             )
             language = language_of(asked.question)
@@ -138,7 +132,7 @@ class Answering:
                 text = not_found_text(language, has_passages=bool(found.passages))
                 await self._answer_not_found(run, draft, text)
                 return
-            await self._prepare(run, asked, found, assembled.prompt, assembled.report)
+            snapshots = await self._prepare(run, asked, found, assembled.prompt, assembled.report)
             completion = await self._generation.relay(
                 run,
                 assembled.prompt,
@@ -147,13 +141,21 @@ class Answering:
                 on_output=draft.add,
                 may_continue=True,
             )
-            await self._finish(run, draft, completion, None, window)
+            sources = _Sources(asked.question, snapshots)
+            await self._finish(run, draft, completion, None, window, sources)
 
     async def extend(
-        self, run: Run, answer: Message, course_id: str | None, options: GenerationOptions
+        self,
+        run: Run,
+        answer: Message,
+        question: str,
+        course_id: str | None,
+        options: GenerationOptions,
     ) -> None:
-        """Goes on with a stored, cut answer (read with its tokens) from its last token: the
-        engine is given the very prompt and tokens of before. Ends the run."""
+        """Goes on with a stored, cut answer (read with its tokens) to `question` from its last
+        token: the engine is given the very prompt and tokens of before. Ends the run."""
+        stored = await self._messages.passages([answer.id])
+        sources = _Sources(question, stored[answer.id])
         window = self._generation.model.window
         prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or (), answer.text)
         async with self._closing(answer.id, answer) as draft:
@@ -165,7 +167,16 @@ class Answering:
                 on_output=draft.add,
                 may_continue=True,
             )
-            await self._finish(run, draft, completion, answer, window)
+            await self._finish(run, draft, completion, answer, window, sources)
+
+    async def _previous(self, path: Sequence[Message]) -> Previous | None:
+        """The question before, and the materials that it was answered from."""
+        if len(path) < 2:
+            return None
+        question, answer = path[-2:]
+        stored = await self._messages.passages([answer.id])
+        used = (passage.material_id for passage in stored[answer.id] if passage.used)
+        return Previous(question.text, tuple(dict.fromkeys(used)))
 
     async def _prepare(
         self,
@@ -174,7 +185,7 @@ class Answering:
         found: Found,
         prompt: Prompt | None,
         report: ContextReport,
-    ) -> None:
+    ) -> tuple[PassageSnapshot, ...]:
         snapshots = _snapshots(found.passages, report.passages_used)
         await self._messages.prepare(
             asked.opened.answer_id,
@@ -194,6 +205,7 @@ class Answering:
             not_found=prompt is None,
         )
         run.emit("context", **report.to_json())
+        return snapshots
 
     async def _answer_not_found(self, run: Run, draft: Draft, text: str) -> None:
         usage = usage_json(Usage())
@@ -218,6 +230,7 @@ class Answering:
             usage=usage,
             timing=timing,
             can_continue=False,
+            no_support=False,
         )
 
     async def _finish(
@@ -227,6 +240,7 @@ class Answering:
         completion: Completion,
         earlier: Message | None,
         window: int,
+        sources: _Sources,
     ) -> None:
         """Stores the end, then tells it. `earlier`: the answer as it was before this part."""
         finish = completion.finish
@@ -238,6 +252,10 @@ class Answering:
         detail = finish.detail.to_json()
         if finish.message is not None:
             detail["message"] = finish.message
+        used = sources.used
+        # In a thread: a long answer takes tens of milliseconds.
+        found = await asyncio.to_thread(cite, draft.text, sources.question, used)
+        citations = [citation.to_json() for citation in found]
         await self._drafts.finish(
             draft,
             Outcome(
@@ -249,14 +267,18 @@ class Answering:
                 usage,
                 timing,
                 completion.max_tokens,
+                citations=citations,
+                marks=marks_of(found),
             ),
         )
+        tell_citations(run, citations, {passage.n: passage.passage_id for passage in used})
         self._generation.finish_run(
             run,
             completion,
             can_continue=is_continuable(finish.detail.type, draft.text, usage, window),
             usage=usage,
             timing=timing,
+            more={"no_support": has_no_support(finish.detail.type, draft.text, citations)},
         )
 
     @asynccontextmanager
@@ -278,6 +300,14 @@ class Answering:
                 with suppress(SQLAlchemyError):
                     await self._drafts.finish(draft, outcome)
                 raise
+
+
+def tell_citations(
+    run: Run, citations: Sequence[Mapping[str, Any]], passage_ids: Mapping[int, str]
+) -> None:
+    """Tells the stored citations of an answer, all of whose text is told."""
+    for citation in citations:
+        run.emit("citation", passage=passage_ids.get(citation["n"]), **citation)
 
 
 def history(path: Sequence[Message]) -> tuple[list[Turn], str | None]:
@@ -337,6 +367,7 @@ def _snapshots(passages: Sequence[FoundPassage], num_used: int) -> tuple[Passage
             passage.score,
             passage.num_tokens,
             used=n <= num_used,
+            place=passage.place.fields() or None,
         )
         for n, passage in enumerate(passages, 1)
     )

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from server.app.api_replies import json_reply, told
+from server.app.access import Access, Need, guarded, person_of
+from server.app.api_replies import json_reply
 from server.app.records import export_jsonl, message_json, time_json
-from server.app.sessions import Sessions
+from server.app.run_end import end_run
 from server.service.auth import UserId
-from server.service.errors import ConversationBusyError, NotFoundError
-from server.service.runs import Run, RunRegistry
+from server.service.errors import NotFoundError
+from server.service.runs import RunRegistry
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.messages import Messages
 from server.store.schema import Conversation
-
-_STOP_TIMEOUT_S = 5.0
 
 
 class ConversationApi:
@@ -27,13 +24,13 @@ class ConversationApi:
 
     def __init__(
         self,
-        sessions: Sessions,
+        access: Access,
         runs: RunRegistry,
         courses: Courses,
         conversations: Conversations,
         messages: Messages,
     ) -> None:
-        self._sessions = sessions
+        self._access = access
         self._runs = runs
         self._courses = courses
         self._conversations = conversations
@@ -43,21 +40,18 @@ class ConversationApi:
         """The routes, ready for an application."""
         one = "/api/conversations/{conversation}"
         return [
-            Route("/api/conversations", told(self.list_conversations), methods=["GET"]),
-            Route(one, told(self.conversation), methods=["GET"]),
-            Route(one, told(self.delete_conversation), methods=["DELETE"]),
-            Route(f"{one}/export", told(self.export), methods=["GET"]),
+            guarded("/api/conversations", self.list_conversations, ["GET"], Need.OWNER),
+            guarded(one, self.conversation, ["GET"], Need.OWNER),
+            guarded(one, self.delete_conversation, ["DELETE"], Need.OWNER),
+            guarded(f"{one}/export", self.export, ["GET"], Need.OWNER),
         ]
 
     async def list_conversations(self, request: Request) -> Response:
         """The user's conversations, the latest used first; of one course with `?course=`."""
-        course_id = None
+        user, course_id = person_of(request).user, None
         if named := request.query_params.get("course"):
-            course = await self._courses.get(named)
-            if course is None:
-                raise NotFoundError("There is no such course.", param="course")
-            course_id = course.id
-        summaries = await self._conversations.of_user(self._sessions.user(request), course_id)
+            course_id = (await self._access.member(user, named)).course_id
+        summaries = await self._conversations.of_user(user, course_id)
         conversations = [
             {
                 "id": summary.conversation.id,
@@ -72,7 +66,7 @@ class ConversationApi:
 
     async def conversation(self, request: Request) -> Response:
         """One conversation with all its messages, branches included, in order of making."""
-        conversation = await self._own(self._sessions.user(request), request)
+        conversation = await self._own(person_of(request).user, request)
         # Looked up before the messages: a run that ends in between is then found stored.
         active = self._runs.active_in(conversation.id)
         messages = await self._messages.of_conversation(conversation.id)
@@ -91,17 +85,17 @@ class ConversationApi:
 
     async def delete_conversation(self, request: Request) -> Response:
         """Deletes a conversation; an answer that still runs in it is stopped first."""
-        user = self._sessions.user(request)
+        user = person_of(request).user
         conversation = await self._own(user, request)
         active = self._runs.active_in(conversation.id)
         if active is not None:
-            await _stop(active)
+            await end_run(active)
         await self._conversations.delete(user, conversation.id)
         return Response(status_code=204)
 
     async def export(self, request: Request) -> Response:
         """A conversation as JSON lines: itself, then each message with how it ended."""
-        conversation = await self._own(self._sessions.user(request), request)
+        conversation = await self._own(person_of(request).user, request)
         course = await self._courses.get(conversation.course_id or "")
         messages = await self._messages.of_conversation(conversation.id)
         passages = await self._messages.passages([message.id for message in messages])
@@ -119,13 +113,3 @@ class ConversationApi:
         if conversation is None:
             raise NotFoundError("There is no such conversation.")
         return conversation
-
-
-async def _stop(run: Run) -> None:
-    run.cancel()
-    try:
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
-            async for _ in run.events(run.last_seq):
-                pass
-    except TimeoutError:
-        raise ConversationBusyError("This conversation is still answering.") from None

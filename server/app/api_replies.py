@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -23,14 +24,22 @@ def told(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except ServiceError as error:
-            return Response(
-                error.openai_body(),
-                status_code=error.http_status,
-                media_type="application/json",
-                headers={"Cache-Control": "no-store"},
-            )
+            return error_reply(error)
 
     return telling
+
+
+def error_reply(error: ServiceError) -> Response:
+    """A refusal as JSON."""
+    headers = {"Cache-Control": "no-store"}
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    return Response(
+        error.openai_body(),
+        status_code=error.http_status,
+        media_type="application/json",
+        headers=headers,
+    )
 
 
 def json_reply(value: Any, status_code: int = 200) -> Response:

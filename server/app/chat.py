@@ -15,16 +15,23 @@ from typing import Any
 import msgspec
 
 from engine.api import Usage
-from server.app.answering import Answering, Asked
+from server.app.access import Access
+from server.app.answering import Answering, Asked, tell_citations
 from server.app.records import (
     NO_TIMING,
     can_continue,
     error_fields,
+    has_no_support,
     is_answered,
     passage_json,
 )
-from server.service.auth import UserId
-from server.service.errors import BadRequestError, ConversationBusyError, NotFoundError
+from server.service.auth import UserId, is_account
+from server.service.errors import (
+    BadRequestError,
+    ConversationBusyError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from server.service.generation import GenerationOptions
 from server.service.limits import ServiceLimits
 from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
@@ -32,8 +39,7 @@ from server.service.runs import Run, RunRegistry
 from server.service.usage import usage_json
 from server.service.validation import refuse_nul
 from server.store.conversations import Conversations
-from server.store.courses import Courses
-from server.store.messages import Messages, Opened
+from server.store.messages import Messages, Opened, UserGoneError
 from server.store.schema import Conversation, Message, MessageState
 
 _TITLE_CHARS = 80
@@ -56,7 +62,7 @@ class ChatApp:
         self,
         runs: RunRegistry,
         answering: Answering,
-        courses: Courses,
+        access: Access,
         conversations: Conversations,
         messages: Messages,
         *,
@@ -65,7 +71,7 @@ class ChatApp:
     ) -> None:
         self._runs = runs
         self._answering = answering
-        self._courses = courses
+        self._access = access
         self._conversations = conversations
         self._messages = messages
         self._limits = limits
@@ -90,9 +96,12 @@ class ChatApp:
                 parent_id=message.parent,
                 title=title_of(message.text),
                 client_id=message.id,
+                is_guest=not is_account(user),
             )
             if opened := await self._open(run, user, message.id, opening):
-                await self._answering.answer(run, Asked(opened, course_id, message.text, options))
+                await self._answering.answer(
+                    run, Asked(user, opened, course_id, message.text, options)
+                )
 
         return self._runs.open(user, produce, key=message.id, conversation=message.conversation)
 
@@ -100,6 +109,7 @@ class ChatApp:
         """Goes on with a cut answer, token-exactly; its text grows."""
         answer = await self._message(user, message.message)
         conversation = await self._conversation(user, answer.conversation_id)
+        course_id = await self._course_id(user, conversation)
 
         async def produce(run: Run) -> None:
             await self._answering.settle()
@@ -116,7 +126,7 @@ class ChatApp:
                 message.id,
                 Opened(answer.conversation_id, question.id, answer.id, question.parent_id),
             )
-            await self._answering.extend(run, answer, conversation.course_id, options)
+            await self._answering.extend(run, answer, question.text, course_id, options)
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
@@ -128,13 +138,15 @@ class ChatApp:
         if named.role == "assistant":
             question = await self._message(user, named.parent_id or "")
         conversation = await self._conversation(user, named.conversation_id)
-        course_id = self._course_id(conversation)
+        course_id = await self._course_id(user, conversation)
         options = self._options(message.options, temperature=self._defaults.regenerate_temperature)
 
         async def produce(run: Run) -> None:
             opening = partial(self._messages.open_answer, question.id, client_id=message.id)
             if opened := await self._open(run, user, message.id, opening):
-                await self._answering.answer(run, Asked(opened, course_id, question.text, options))
+                await self._answering.answer(
+                    run, Asked(user, opened, course_id, question.text, options)
+                )
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
@@ -145,7 +157,7 @@ class ChatApp:
         if question.role != "user":
             raise BadRequestError("Only a question can be edited.", param="message")
         conversation = await self._conversation(user, question.conversation_id)
-        course_id = self._course_id(conversation)
+        course_id = await self._course_id(user, conversation)
         options = self._options(message.options)
 
         async def produce(run: Run) -> None:
@@ -160,7 +172,9 @@ class ChatApp:
                 client_id=message.id,
             )
             if opened := await self._open(run, user, message.id, opening):
-                await self._answering.answer(run, Asked(opened, course_id, message.text, options))
+                await self._answering.answer(
+                    run, Asked(user, opened, course_id, message.text, options)
+                )
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
@@ -173,18 +187,14 @@ class ChatApp:
         await self._messages.put_feedback(user, answer.id, value, message.note)
 
     async def _course_of(self, user: UserId, message: Ask) -> str:
-        course = None
+        named = None
         if message.course is not None:
-            course = await self._courses.get(message.course)
-            if course is None:
-                raise NotFoundError("There is no such course.", param="course")
+            named = await self._access.member(user, message.course)
         if message.conversation is None:
-            course = course or await self._courses.first()
-            if course is None:
-                raise NotFoundError("There is no course yet.", param="course")
-            return course.id
-        course_id = self._course_id(await self._conversation(user, message.conversation))
-        if course is not None and course.id != course_id:
+            return (named or await self._access.first_course(user)).course_id
+        conversation = await self._conversation(user, message.conversation)
+        course_id = await self._course_id(user, conversation)
+        if named is not None and named.course_id != course_id:
             raise BadRequestError("The conversation is about another course.", param="course")
         return course_id
 
@@ -209,11 +219,12 @@ class ChatApp:
             raise NotFoundError("There is no such message.", param=param)
         return message
 
-    @staticmethod
-    def _course_id(conversation: Conversation) -> str:
+    async def _course_id(self, user: UserId, conversation: Conversation) -> str:
+        """The conversation's course, in which its owner must still be to ask. Raises
+        NotFoundError."""
         if conversation.course_id is None:
             raise NotFoundError("The course of this conversation is gone.", param="conversation")
-        return conversation.course_id
+        return (await self._access.member(user, conversation.course_id)).course_id
 
     def _options(
         self, options: GenerationOptions, *, temperature: float | None = None
@@ -240,7 +251,10 @@ class ChatApp:
         await self._answering.settle()
         stored = await self._messages.answer_to_client_id(user, client_id)
         if stored is None:
-            opened = await opening()
+            try:
+                opened = await opening()
+            except UserGoneError:
+                raise UnauthorizedError("This account was deleted.") from None
         elif is_answered(stored):
             await self._replay(run, user, client_id, stored)
             return None
@@ -274,6 +288,9 @@ class ChatApp:
         if answer.state == MessageState.ERROR:
             run.emit("error", id=client_id, retryable=False, **error_fields(detail))
             return
+        tell_citations(
+            run, answer.citations or (), {passage.n: passage.passage_id for passage in passages}
+        )
         usage, timing = answer.usage, answer.timing
         if usage is None:  # the process died before the end was known: what it left is counted
             left = await self._message(user, answer.id, with_tokens=True)
@@ -285,6 +302,7 @@ class ChatApp:
             usage=usage,
             timing=timing or NO_TIMING,
             can_continue=can_continue(answer),
+            no_support=has_no_support(answer.finish_type, answer.text, answer.citations),
         )
 
 

@@ -13,14 +13,34 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from engine.api import Engine, EngineState, ModelInfo
+from server.app.access import Access
+from server.app.account_sessions import AccountSessions
+from server.app.accounts import Accounts
 from server.app.answering import Answering
+from server.app.api_accounts import AccountApi
 from server.app.api_conversations import ConversationApi
+from server.app.api_courses import CourseApi
+from server.app.api_materials import MaterialApi
+from server.app.api_records import RecordApi
+from server.app.api_search import SearchApi
 from server.app.api_status import StatusApi
+from server.app.api_uploads import UploadApi
 from server.app.chat import ChatApp, ChatDefaults
+from server.app.course_removal import CourseRemoval
+from server.app.course_settings import CourseSettings
 from server.app.drafts import Drafts
-from server.app.materials.importer import MaterialImporter
+from server.app.erasure import Erasure
+from server.app.import_replies import ImportReplies
+from server.app.library_setup import make_course_folders, make_library, upload_limits
+from server.app.links import IssuedLink, Links
+from server.app.materials.import_jobs import ImportJobs
+from server.app.memberships import Memberships
+from server.app.own_data import OwnData
 from server.app.pages import create_page_routes
-from server.app.retrieval import DEFAULT_NOT_FOUND_SCORE, Retriever
+from server.app.record_indexer import RecordIndexer
+from server.app.record_pages import RecordPage
+from server.app.retention import Retention
+from server.app.retrieval_setup import make_retriever, make_vectors
 from server.app.sessions import Sessions, load_secret
 from server.config import ServerConfig
 from server.service.auth import Auth
@@ -35,8 +55,12 @@ from server.service.tracing import Tracing
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.database import Database, sqlite_url
+from server.store.enrolments import Enrolments
+from server.store.login_sessions import LoginSessions
 from server.store.materials import Materials
 from server.store.messages import Messages
+from server.store.records import Records
+from server.store.users import Users
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +83,12 @@ class App:
         self.engine = engine
         self._course_folders = course_folders
         self.database = Database(config.database_url or sqlite_url(config.data_path / "lectern.db"))
+        self.account_sessions = AccountSessions(LoginSessions(self.database))
         auth = Auth(
             load_secret(config.secret, config.data_path),
             key_store(config),
-            asks_for_login=config.is_exposed,
+            asks_for_login=config.asks_for_login,
+            sessions=self.account_sessions,
         )
         self.service = Service(
             engine,
@@ -76,39 +102,93 @@ class App:
         self.messages = Messages(self.database)
         courses, conversations = Courses(self.database), Conversations(self.database)
         self.drafts = Drafts(self.messages)
+        self._vectors = make_vectors(config, self.database)
+        retriever = make_retriever(config, self.database, self._vectors)
         answering = Answering(
             self.messages,
             self.drafts,
             self.service.generation,
-            Retriever(
-                self.database,
-                not_found_score=(
-                    DEFAULT_NOT_FOUND_SCORE
-                    if config.not_found_score is None
-                    else config.not_found_score
-                ),
-            ),
+            retriever,
             num_passages=config.num_passages,
         )
+        sessions = Sessions(auth, self.account_sessions)
+        users, enrolments = Users(self.database), Enrolments(self.database)
+        materials = Materials(self.database)
+        self.access = Access(sessions, enrolments, materials)
         self.chat = ChatApp(
             self.service.runs,
             answering,
-            courses,
+            self.access,
             conversations,
             self.messages,
             limits=self.service.limits,
             defaults=ChatDefaults(max_tokens=config.default_max_tokens),
         )
         self.service.plug_in(self.chat)
-        sessions = Sessions(auth)
-        status = StatusApi(
+        self.account_sessions.on_end(self.service.sockets.close_invalid)
+        count_tokens = self.service.generation.count_tokens
+        self.library = make_library(config, self.database, count_tokens)
+        self._folders = make_course_folders(
+            self.library, self.database, count_tokens, max_bytes=config.max_material_bytes
+        )
+        self.accounts = Accounts(users, self.account_sessions)
+        self.links = Links(users)
+        self.first_link: IssuedLink | None = None
+        """Made at start, while there is no teacher: to the first one's account."""
+        memberships = Memberships(
             courses,
-            Materials(self.database),
+            enrolments,
+            lambda user: self.service.sockets.close_user(user, "membership changed"),
+        )
+        self.erasure = Erasure(self.service.runs, self.account_sessions, conversations)
+        account_api = AccountApi(
+            self.access,
+            sessions,
+            self.accounts,
+            self.links,
+            memberships,
+            self.erasure.erase,
+            asks_for_login=config.asks_for_login,
+            public_url=config.public_url,
+        )
+        removal = CourseRemoval(
+            courses, conversations, materials, self.service.runs, self.library.delete
+        )
+        course_api = CourseApi(
+            self.access,
+            self.accounts,
+            self.links,
+            memberships,
+            enrolments,
+            CourseSettings(courses),
+            removal.remove,
+            public_url=config.public_url,
+        )
+        status = StatusApi(
             state=lambda: self.service.admission.state,
             model=self._model,
         )
-        own = ConversationApi(sessions, self.service.runs, courses, conversations, self.messages)
-        apis = (status, own)
+        own = ConversationApi(
+            self.access, self.service.runs, courses, conversations, self.messages
+        )
+        self.records = Records(self.database)
+        self.record_indexer = RecordIndexer(self.records)
+        self.messages.on_end(self.record_indexer.add)
+        self.retention = Retention(courses, conversations, days=config.retention_days)
+        record_api = RecordApi(
+            self.access,
+            self.records,
+            OwnData(users, enrolments, conversations, self.messages),
+            RecordPage(),
+        )
+        replies = ImportReplies(self.library, ImportJobs())
+        material_api = MaterialApi(self.library, replies)
+        search_api = SearchApi(retriever)
+        upload_api = UploadApi(self.access, self.library, replies, upload_limits(config))
+        apis = (
+            *(status, account_api, course_api, material_api, upload_api, search_api),
+            *(record_api, own),
+        )
         site = Starlette(
             routes=[
                 *(route for api in apis for route in api.routes()),
@@ -117,6 +197,9 @@ class App:
             lifespan=self._lifespan,
             exception_handlers={HTTPException: _tell_http_error},
         )
+        site.state.access = self.access
+        self.routes = tuple(site.routes)
+        """The application's own: its API and its pages."""
         self._routes = create_routes(self.service, site)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,6 +208,7 @@ class App:
     async def drain(self) -> None:
         """Takes no new work; returns when every run has ended and is stored, the engine has
         stopped, and every socket has been told. Idempotent."""
+        await self.library.stop()
         await self.service.shutdown()
 
     @asynccontextmanager
@@ -135,14 +219,25 @@ class App:
             num_interrupted = await self.messages.interrupt_running()
             if num_interrupted:
                 log.warning("%d answers were cut when the server last ended", num_interrupted)
+            self.first_link = await self.links.for_first_teacher()
+            await self.account_sessions.start()
+            stack.push_async_callback(self.account_sessions.stop)
             self.drafts.start()
             stack.push_async_callback(self.drafts.stop)
+            await self.record_indexer.start()
+            stack.push_async_callback(self.record_indexer.stop)
+            self.retention.start()
+            stack.push_async_callback(self.retention.stop)
             stack.push_async_callback(self.drain)
             await self.service.start()
             # After the engine: passages are measured in the model's tokens.
-            importer = MaterialImporter(self.database, self.service.generation.count_tokens)
+            stack.push_async_callback(self.library.stop)
             for folder in self._course_folders:
-                await importer.import_course(folder)
+                await self._folders.import_course(folder)
+            await self.library.start()
+            if self._vectors is not None:
+                self._vectors.start()
+                stack.push_async_callback(self._vectors.stop)
             yield
 
     def _model(self) -> ModelInfo | None:

@@ -1,4 +1,13 @@
-"""`create_page_routes`: the chat page (`/`, `/c/{id}`), its static files and security headers."""
+"""`create_page_routes`: the pages, their static files and security headers.
+
+| address | page |
+| --- | --- |
+| `/`, `/c/{id}` | the chat, on a conversation |
+| `/teach`, `/teach/{course}`, `/teach/{course}/{tab}` | a teacher's courses, and one of them |
+| `/login`, `/join`, `/join/{code}`, `/start/{token}` | the door: accounts, courses, links |
+
+No page holds anything private: what it shows comes over the API, which knows the session.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +15,15 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from server.app.api_replies import Endpoint
 from server.app.static_files import StaticTree
 from server.service.errors import UnauthorizedError
 
@@ -22,9 +34,12 @@ THEMES = ("light", "dark")
 LANGUAGE_COOKIE = "lectern_lang"
 THEME_COOKIE = "lectern_theme"
 
-_LOGIN = 'Basic realm="Lectern (password: an API key)", charset="UTF-8"'
-"""How a browser asks its reader for a key."""
+TABS = ("materials", "people", "try", "log", "settings")
+"""Parts of a course's page for its teacher."""
+
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9A-Fa-f:]+\](:\d{1,5})?")
+_OWN_FOLDERS = ("js/teach/", "js/entry/")
+"""Scripts of the other pages, which the chat does without."""
 _CONVERSATION_ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _LANGUAGE_RANGE = re.compile(r"\s*([A-Za-z]{1,8}|\*)(?:-[A-Za-z0-9\-]+)?\s*(?:;\s*q=([0-9.]+))?")
 
@@ -84,61 +99,73 @@ def choose_language(request: Request) -> str:
     return next((name for _, _, name in sorted(ranges) if name in LANGUAGES), "en")
 
 
-def load_catalogue(language: str, root: Path = WEB_ROOT) -> dict[str, str]:
-    """The page's strings in one language: the same file that the browser reads."""
-    path = root / "static" / "js" / "i18n" / f"{language}.json"
-    catalogue: dict[str, str] = json.loads(path.read_text("utf-8"))
+def load_catalogue(language: str, root: Path = WEB_ROOT, part: str = "") -> dict[str, str]:
+    """A page's strings in one language: the same file that the browser reads. `part` is "teach"
+    or "entry" for what these pages have besides the common strings."""
+    name = f"{part}.{language}.json" if part else f"{language}.json"
+    catalogue: dict[str, str] = json.loads((root / "static/js/i18n" / name).read_text("utf-8"))
     return catalogue
 
 
 class Pages:
-    """The chat page: template, catalogues and static files, read once at start. Loop thread."""
+    """Templates, catalogues and static files, read once at start. Loop thread."""
 
     def __init__(self, start_session: StartSession, root: Path = WEB_ROOT) -> None:
         self.static = StaticTree.load(root / "static")
         self._start_session = start_session
-        self._catalogues = {language: load_catalogue(language, root) for language in LANGUAGES}
-        environment = Environment(
+        common = {language: load_catalogue(language, root) for language in LANGUAGES}
+        self._catalogues = {
+            part: {
+                language: strings | (load_catalogue(language, root, part) if part else {})
+                for language, strings in common.items()
+            }
+            for part in ("", "teach", "entry")
+        }
+        self._environment = Environment(
             loader=FileSystemLoader(root / "templates"),
             autoescape=select_autoescape(("html",)),
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.globals["static"] = self.static.url
-        self._template = environment.get_template("chat.html")
+        self._environment.globals["static"] = self.static.url
         self._modules = [
             path
             for path in self.static.paths()
-            if path.startswith("js/") and path.endswith(".js") and path != "js/main.js"
+            if path.startswith("js/")
+            and path.endswith(".js")
+            and not path.startswith(_OWN_FOLDERS)
+            and path != "js/main.js"
         ]
 
     async def chat(self, request: Request) -> Response:
-        """`/` and `/c/{conversation}`. The page itself holds nothing private: what it shows
-        comes over the API, which knows the session."""
+        """`/` and `/c/{conversation}`."""
         conversation = request.path_params.get("conversation", "")
         if conversation and not _CONVERSATION_ID.fullmatch(conversation):
             return RedirectResponse("/", status_code=303)
-        language = choose_language(request)
-        theme = request.cookies.get(THEME_COOKIE)
-        html = self._template.render(
-            language=language,
-            lang=LANGUAGES[language],
-            theme=theme if theme in THEMES else "",
-            conversation=conversation,
-            modules=self._modules,
-            t=_translator(self._catalogues[language]),
+        page = self._page(
+            request, "chat.html", "", conversation=conversation, modules=self._modules
         )
-        headers = security_headers(request.headers.get("host"))
-        headers["Cache-Control"] = "no-cache, private"
-        headers["Vary"] = "Cookie, Accept-Language"
-        response = HTMLResponse(html, headers=headers)
-        try:
-            self._start_session(request, response)
-        except UnauthorizedError as error:
-            asks = {"WWW-Authenticate": _LOGIN, "Cache-Control": "no-store"}
-            return PlainTextResponse(error.message, error.http_status, headers=asks)
-        return response
+        return self._with_session(request, page)
+
+    async def teach(self, request: Request) -> Response:
+        """`/teach`, `/teach/{course}` and `/teach/{course}/{tab}`."""
+        course = request.path_params.get("course", "")
+        tab = request.path_params.get("tab", TABS[0])
+        if tab not in TABS:
+            return RedirectResponse(f"/teach/{quote(course, safe='')}", status_code=303)
+        page = self._page(request, "teach.html", "teach", course=course, tab=tab, tabs=TABS)
+        return self._with_session(request, page)
+
+    async def entry(self, request: Request) -> Response:
+        """`/login`, `/join`, `/join/{code}` and `/start/{token}`, which need no session. Codes
+        and tokens stay out of what other addresses are told."""
+        kind = request.url.path.split("/")[1]
+        word = request.path_params.get("word", "")
+        page = self._page(request, "entry.html", "entry", kind=kind, word=word)
+        page.headers["Referrer-Policy"] = "no-referrer"
+        page.headers["Cache-Control"] = "no-store"
+        return page
 
     async def static_file(self, request: Request) -> Response:
         """`/static/…`."""
@@ -148,16 +175,52 @@ class Pages:
         """`/favicon.ico`, which browsers ask for without being told to."""
         return self.static.response(request, "icons/lectern.svg")
 
+    def _page(self, request: Request, template: str, part: str, **values: Any) -> Response:
+        language = choose_language(request)
+        theme = request.cookies.get(THEME_COOKIE)
+        html = self._environment.get_template(template).render(
+            language=language,
+            lang=LANGUAGES[language],
+            theme=theme if theme in THEMES else "",
+            part=part,
+            t=_translator(self._catalogues[part][language]),
+            **values,
+        )
+        headers = security_headers(request.headers.get("host"))
+        headers["Cache-Control"] = "no-cache, private"
+        headers["Vary"] = "Cookie, Accept-Language"
+        return HTMLResponse(html, headers=headers)
+
+    def _with_session(self, request: Request, page: Response) -> Response:
+        """The page with its session cookie, or the way to the login."""
+        try:
+            self._start_session(request, page)
+        except UnauthorizedError:
+            query = f"?{request.url.query}" if request.url.query else ""
+            back = quote(request.url.path + query, safe="")
+            headers = {"Cache-Control": "no-store"}
+            return RedirectResponse(f"/login?next={back}", status_code=303, headers=headers)
+        return page
+
 
 def create_page_routes(start_session: StartSession, root: Path = WEB_ROOT) -> list[BaseRoute]:
-    """Routes of the page. `start_session` is called on each page response."""
+    """Routes of the pages. `start_session` is called on each response of the chat and of the
+    teacher's pages."""
     pages = Pages(start_session, root)
-    return [
-        Route("/", pages.chat, methods=["GET"]),
-        Route("/c/{conversation}", pages.chat, methods=["GET"]),
-        Route("/static/{path:path}", pages.static_file, methods=["GET"]),
-        Route("/favicon.ico", pages.favicon, methods=["GET"]),
+    served: list[tuple[str, Endpoint]] = [
+        ("/", pages.chat),
+        ("/c/{conversation}", pages.chat),
+        ("/teach", pages.teach),
+        ("/teach/{course}", pages.teach),
+        ("/teach/{course}/{tab}", pages.teach),
+        ("/login", pages.entry),
+        ("/join", pages.entry),
+        ("/join/{word}", pages.entry),
+        ("/start/{word}", pages.entry),
+        ("/static/{path:path}", pages.static_file),
+        ("/favicon.ico", pages.favicon),
     ]
+    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in served]
 
 
 def _translator(catalogue: Mapping[str, str]) -> Callable[[str], str]:

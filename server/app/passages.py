@@ -1,96 +1,54 @@
 """`split`: a document becomes passages, along its own structure. Pure.
 
-A passage stays inside one section and knows its heading path and where it stands. Lists, tables,
-quotations and code are kept whole, together with the paragraph that leads into them; only a block
-longer than the limit is cut, and then its lead-in, table head or code fence is repeated in
-each part. Short neighbouring sections share a passage only while it stays under the least size.
+A passage knows its heading path and where it stands. Lists, tables, quotations and code are kept
+whole, together with the paragraph that leads into them; only what is longer than the limit is cut.
+A long section is cut into passages of about the same size. Short sections share a passage with
+what follows them, or precedes them, under the same heading, and bold lines in it say where each
+begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import regex
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
-HEADING_SEPARATOR = " › "
+from server.app.block_pieces import Measure, Piece, cut_block, share
+from server.app.materials.document import (
+    HEADING_SEPARATOR,
+    Block,
+    Document,
+    Part,
+    PassageLimits,
+    PassageText,
+    Place,
+)
+from server.store.analysis import is_han
 
-Measure = Callable[[str], int]
-"""How many tokens a text has, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of a document with a place of its own, such as a page. `locator` is "" where the
-    document has no places but its headings. Text that is not Markdown has only paragraphs."""
-
-    text: str
-    locator: str = ""
-    is_markdown: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What a parser makes of a file."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-    @property
-    def text(self) -> str:
-        """The whole text, as the source view shows it."""
-        return "\n\n".join(section.text for section in self.sections)
-
-
-@dataclass(frozen=True, slots=True)
-class PassageLimits:
-    """Sizes in tokens: sections under `least` are joined, blocks over `most` are cut."""
-
-    least: int = 20
-    most: int = 260
-
-
-@dataclass(frozen=True, slots=True)
-class PassageText:
-    """A piece of a document. `headings` is the path from the title down; `locator` says in the
-    document where it stands, without the title."""
-
-    headings: tuple[str, ...]
-    locator: str
-    text: str
-
-    @property
-    def heading(self) -> str:
-        """The heading path in one line."""
-        return HEADING_SEPARATOR.join(self.headings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A piece of source that is kept whole. `head` is repeated when `text` must be cut:
-    the head of a table, the opening fence of code; `tail` closes each part."""
-
-    kind: str
-    text: str
-    head: str = ""
-    tail: str = ""
-    lead_in: str = ""
-
-    @property
-    def whole(self) -> str:
-        return "\n\n".join(
-            part for part in (self.lead_in, self.head + self.text + self.tail) if part
-        )
+_BLANK_LINE = 2
+"""Tokens, at most, that joining two pieces by a blank line may add."""
+_MAX_JOINED_HEADING = 120
 
 
 @dataclass(slots=True)
-class _Part:
-    """The blocks under one heading."""
+class _Draft:
+    """A passage in the making: the heading paths of the sections in it, and their pieces."""
 
-    headings: tuple[str, ...]
-    blocks: list[_Block] = field(default_factory=list)
+    paths: list[tuple[str, ...]]
+    pieces: list[Piece]
+
+    @property
+    def size(self) -> int:
+        return sum(piece.size + _BLANK_LINE for piece in self.pieces) - _BLANK_LINE
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(piece.text for piece in self.pieces)
+
+    @property
+    def place(self) -> Place:
+        return self.pieces[0].place.until(self.pieces[-1].place)
 
 
 def estimate_tokens(text: str) -> int:
@@ -101,152 +59,41 @@ def estimate_tokens(text: str) -> int:
     return round(0.75 * han + 1.2 * words + 0.6 * marks)
 
 
+def estimate(texts: Sequence[str]) -> list[int]:
+    """`estimate_tokens` of each text: a `Measure` for where there is no tokenizer."""
+    return [estimate_tokens(text) for text in texts]
+
+
 def split(
-    document: Document,
-    *,
-    limits: PassageLimits | None = None,
-    measure: Measure = estimate_tokens,
+    document: Document, limits: PassageLimits | None = None, measure: Measure = estimate
 ) -> list[PassageText]:
-    """The passages of a document, in order. Every word of it is in one of them."""
+    """The passages of a document, in order. Every word of it is in one of them, or in its
+    headings."""
     limits = limits or PassageLimits()
-    passages: list[PassageText] = []
-    for section in document.sections:
-        found = _split_section(section, document.title, limits, measure)
-        passages.extend(found)
-    return passages
-
-
-def _split_section(
-    section: Section, title: str, limits: PassageLimits, measure: Measure
-) -> Iterator[PassageText]:
-    parts = _markdown_parts(section.text) if section.is_markdown else _text_parts(section.text)
-    for part in _join_short(parts, limits, measure):
-        for text in _pack(part.blocks, limits, measure):
-            headings = part.headings if part.headings[:1] == (title,) else (title, *part.headings)
-            place = HEADING_SEPARATOR.join(headings[1:])
-            locator = HEADING_SEPARATOR.join(p for p in (section.locator, place) if p)
-            yield PassageText(headings, locator, text)
-
-
-def _text_parts(text: str) -> list[_Part]:
-    blocks = [
-        _Block("paragraph", paragraph.strip("\n"))
-        for paragraph in regex.split(r"\n[ \t]*\n", text)
-        if paragraph.strip()
+    parts = _with_text([_below_title(part, document.title) for part in document.parts])
+    drafts = _join_backward(_join_forward(_drafts(parts, limits, measure), limits), limits)
+    texts = [draft.text for draft in drafts]
+    sizes = measure(texts)
+    return [
+        _passage(document.title, draft, text, size)
+        for draft, text, size in zip(drafts, texts, sizes, strict=True)
     ]
-    return [_Part((), blocks)]
 
 
-# -- Markdown ---------------------------------------------------------------------------------
-
-_MARKDOWN = MarkdownIt("commonmark").enable("table")
-
-
-def first_heading(text: str) -> str | None:
-    """The text of the first heading of the highest level 1, without its marks."""
-    tokens = _MARKDOWN.parse(text)
-    for i, token in enumerate(tokens):
-        if token.type == "heading_open" and token.tag == "h1":
-            return plain_text(tokens[i + 1]) or None
-    return None
+def _passage(title: str, draft: _Draft, text: str, size: int) -> PassageText:
+    path = _joined_path(draft.paths)
+    locator = HEADING_SEPARATOR.join(p for p in (draft.place.label, *path) if p)
+    language = "zh" if is_han(text) else "en"
+    return PassageText((title, *path), locator, draft.place, text, size, language)
 
 
-def plain_text(inline: Token) -> str:
-    """An inline token's text as a reader sees it, in one line."""
-    pieces = []
-    for child in inline.children or ():
-        if child.type in ("softbreak", "hardbreak"):
-            pieces.append(" ")
-        elif child.type == "image":
-            pieces.append(plain_text(child))
-        else:
-            pieces.append(child.content)
-    return " ".join("".join(pieces).split())
+def _below_title(part: Part, title: str) -> Part:
+    if part.headings[:1] == (title,):
+        return Part(part.headings[1:], part.blocks, part.place)
+    return part
 
 
-def _markdown_parts(text: str) -> list[_Part]:
-    tokens = _MARKDOWN.parse(text)
-    # markdown-it counts lines as it normalizes them.
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    path: list[tuple[int, str]] = []
-    parts = [_Part(())]
-    covered = 0
-    for i, token in enumerate(tokens):
-        if token.level != 0 or token.map is None:
-            continue
-        start, end = token.map
-        if stray := "\n".join(lines[covered:start]).strip():
-            # What makes no block, such as link definitions, is still text that was written.
-            parts[-1].blocks.append(_Block("paragraph", stray))
-        covered = max(covered, end)
-        if token.type == "heading_open":
-            level = int(token.tag[1])
-            heading = plain_text(tokens[i + 1])
-            path = [(other, name) for other, name in path if other < level]
-            if heading:
-                path.append((level, heading))
-            parts.append(_Part(tuple(name for _, name in path)))
-        else:
-            _add_block(parts[-1].blocks, token, lines[start:end])
-    if stray := "\n".join(lines[covered:]).strip():
-        parts[-1].blocks.append(_Block("paragraph", stray))
-    return parts
-
-
-def _add_block(blocks: list[_Block], token: Token, lines: Sequence[str]) -> None:
-    source = "\n".join(lines).rstrip()
-    kind = token.type.removesuffix("_open")
-    match kind:
-        case "paragraph" | "html_block" | "hr":
-            if source.strip(" -*_\t"):
-                blocks.append(_Block(kind, source))
-            return
-        case "table":
-            rows = source.split("\n")
-            block = _Block(kind, "\n".join(rows[2:]), head="\n".join(rows[:2]) + "\n")
-        case "fence":
-            rows = source.split("\n")
-            is_closed = len(rows) > 1 and rows[-1].strip().startswith(token.markup)
-            body = rows[1:-1] if is_closed else rows[1:]
-            block = _Block(kind, "\n".join(body), rows[0] + "\n", "\n" + token.markup)
-        case _:
-            block = _Block(kind, source)
-    if blocks and blocks[-1].kind == "paragraph":
-        block = replace(block, lead_in=blocks.pop().text)
-    blocks.append(block)
-
-
-# -- packing ----------------------------------------------------------------------------------
-
-
-def _join_short(parts: Sequence[_Part], limits: PassageLimits, measure: Measure) -> list[_Part]:
-    """Short sections that follow each other under the same parent, as one."""
-    joined: list[_Part] = []
-    open_parent: tuple[str, ...] | None = None
-    for part in parts:
-        if not part.blocks:
-            # A heading alone still says what follows; its text is in the path of what does.
-            if part.headings:
-                joined.append(part)
-            continue
-        size = measure(_joined(part.blocks))
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and open_parent == part.headings[:-1]
-            and size < limits.least
-            and measure(_joined(last.blocks)) < limits.least
-        ):
-            last.blocks.append(_Block("paragraph", f"**{part.headings[-1]}**"))
-            last.blocks.extend(part.blocks)
-            last.headings = (*last.headings[:-1], f"{last.headings[-1]}, {part.headings[-1]}")
-            continue
-        joined.append(_Part(part.headings, list(part.blocks)))
-        open_parent = part.headings[:-1] if part.headings else None
-    return _drop_covered_headings(joined)
-
-
-def _drop_covered_headings(parts: list[_Part]) -> list[_Part]:
+def _with_text(parts: Sequence[Part]) -> list[Part]:
     """Headings without text of their own are dropped where the next part's path holds them;
     a heading that nothing follows keeps a passage, or it could never be found."""
     kept = []
@@ -254,81 +101,138 @@ def _drop_covered_headings(parts: list[_Part]) -> list[_Part]:
         following = parts[i + 1].headings if i + 1 < len(parts) else ()
         if part.blocks:
             kept.append(part)
-        elif following[: len(part.headings)] != part.headings:
-            kept.append(_Part(part.headings, [_Block("paragraph", part.headings[-1])]))
+        elif part.headings and following[: len(part.headings)] != part.headings:
+            heading = Block("paragraph", part.headings[-1], place=part.place)
+            kept.append(Part(part.headings, (heading,), part.place))
     return kept
 
 
-def _joined(blocks: Sequence[_Block]) -> str:
-    return "\n\n".join(block.whole for block in blocks)
+# -- sections ---------------------------------------------------------------------------------
 
 
-def _pack(blocks: Sequence[_Block], limits: PassageLimits, measure: Measure) -> Iterator[str]:
-    """The blocks as texts of at most `limits.most` tokens, cut between blocks where possible."""
-    pending: list[str] = []
-    size = 0
-    for block in blocks:
-        for piece in _pieces(block, limits, measure):
-            length = measure(piece)
-            if pending and size + length > limits.most:
-                yield "\n\n".join(pending)
-                pending, size = [], 0
-            pending.append(piece)
-            size += length
-    if pending:
-        yield "\n\n".join(pending)
+def _drafts(parts: Sequence[Part], limits: PassageLimits, measure: Measure) -> list[_Draft]:
+    """Each part as passages of its own. All blocks are measured at once: a tokenizer in another
+    process is asked seldom."""
+    sizes = iter(measure([block.whole for part in parts for block in part.blocks]))
+    drafts = []
+    for part in parts:
+        pieces = [
+            piece
+            for block in part.blocks
+            for piece in cut_block(block, next(sizes), limits.most, measure)
+        ]
+        drafts += [_Draft([part.headings], packed) for packed in _pack(pieces, limits)]
+    return drafts
 
 
-def _pieces(block: _Block, limits: PassageLimits, measure: Measure) -> Iterator[str]:
-    if measure(block.whole) <= limits.most:
-        yield block.whole
-        return
-    lead_in = block.lead_in
-    if measure(lead_in) * 3 > limits.most:
-        # Too long to be repeated: a paragraph like any other.
-        yield from _pieces(_Block("paragraph", lead_in), limits, measure)
-        lead_in = ""
-    frame = measure(lead_in) + measure(block.head)
-    room = max(limits.most - frame, limits.most // 3)
-    for text in _cut(block, room, measure):
-        yield _Block(block.kind, text, block.head, block.tail, lead_in).whole
-
-
-_SENTENCE_END = r"(?<=[。！？；!?])|(?<=[.!?;]\s)"
-
-
-def _cut(block: _Block, room: int, measure: Measure) -> Iterator[str]:
-    """The block's text in parts of about `room` tokens: by items, rows, lines or sentences."""
-    match block.kind:
-        case "bullet_list" | "ordered_list":
-            units, joint = regex.split(r"\n(?=(?:[-*+]|\d{1,9}[.)])\s)", block.text), "\n"
-        case "paragraph" | "blockquote" | "html_block":
-            units, joint = regex.split(_SENTENCE_END, block.text, flags=regex.V1), ""
-        case _:
-            units, joint = block.text.split("\n"), "\n"
-    units = [piece for unit in units for piece in _cut_hard(unit, room, measure)]
-    pending: list[str] = []
-    size = 0
-    for unit in units:
-        length = measure(unit)
-        if pending and size + length > room:
-            yield joint.join(pending)
-            pending, size = [], 0
-        pending.append(unit)
+def _pack(pieces: list[Piece], limits: PassageLimits) -> list[list[Piece]]:
+    """The pieces of a section in runs of at most `limits.most` tokens, of about one size."""
+    packed: list[list[Piece]] = [[]]
+    rest = sum(piece.size + _BLANK_LINE for piece in pieces)
+    size, target = 0, share(rest, limits.most)
+    for piece in pieces:
+        length = piece.size + _BLANK_LINE
+        is_full = size + length > limits.most + _BLANK_LINE
+        is_nearest = size >= limits.least and abs(size - target) <= abs(size + length - target)
+        if packed[-1] and (is_full or is_nearest):
+            rest -= size
+            size, target = 0, share(rest, limits.most)
+            packed.append([])
+        packed[-1].append(piece)
         size += length
-    if pending:
-        yield joint.join(pending)
+    return packed
 
 
-def _cut_hard(unit: str, room: int, measure: Measure) -> Iterator[str]:
-    """A sentence, row or item that is too long alone: halved, at white space where there is any
-    in its middle half, and inside a word only otherwise."""
-    if measure(unit) <= room or len(unit) < 16:
-        yield unit
-        return
-    middle = len(unit) // 2
-    spaces = (match.end() for match in regex.finditer(r"\s", unit))
-    near = [end for end in spaces if abs(end - middle) <= len(unit) // 4]
-    middle = min(near, key=lambda end: abs(end - middle), default=middle)
-    yield from _cut_hard(unit[:middle], room, measure)
-    yield from _cut_hard(unit[middle:], room, measure)
+# -- joining ----------------------------------------------------------------------------------
+
+
+def _join_forward(drafts: list[_Draft], limits: PassageLimits) -> list[_Draft]:
+    """Passages under the least size, joined with those that follow."""
+    joined: list[_Draft] = []
+    for draft in drafts:
+        last = joined[-1] if joined else None
+        if last is not None and last.size < limits.least and _can_join(last, draft, limits):
+            _join(last, draft)
+        else:
+            joined.append(draft)
+    return joined
+
+
+def _join_backward(drafts: list[_Draft], limits: PassageLimits) -> list[_Draft]:
+    """Passages that are still under the least size, joined with those in front of them."""
+    joined: list[_Draft] = []
+    for draft in drafts:
+        last = joined[-1] if joined else None
+        if last is not None and draft.size < limits.least and _can_join(last, draft, limits):
+            _join(last, draft)
+        else:
+            joined.append(draft)
+    return joined
+
+
+def _can_join(first: _Draft, second: _Draft, limits: PassageLimits) -> bool:
+    before, after = first.paths[-1], second.paths[0]
+    common = _common(before, after)
+    is_related = (
+        before[:-1] == after[:-1]  # sections of one level
+        or common == len(before)  # a section and one inside it
+        or common > 0
+    )
+    return is_related and first.size + _BLANK_LINE + _joined_size(first, second) <= limits.most
+
+
+def _joined_size(first: _Draft, second: _Draft) -> int:
+    """What `second` adds, its bold heading included."""
+    heading = _heading_between(first, second)
+    return second.size + (estimate_tokens(heading) + _BLANK_LINE if heading else 0)
+
+
+def _heading_between(first: _Draft, second: _Draft) -> str:
+    before, after = first.paths[-1], second.paths[0]
+    if before == after:
+        return ""
+    below = after[_common(before, after) :] or after[-1:]
+    return f"**{HEADING_SEPARATOR.join(below)}**" if below else ""
+
+
+def _join(first: _Draft, second: _Draft) -> None:
+    heading = _heading_between(first, second)
+    if heading:
+        place = second.pieces[0].place
+        begin = Place(page=place.page, slide=place.slide, row=place.row)
+        first.pieces.append(Piece(heading, estimate_tokens(heading), begin))
+    first.pieces += second.pieces
+    first.paths += [path for path in second.paths if path != first.paths[-1]]
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """How many levels the two paths share."""
+    shared = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        shared += 1
+    return shared
+
+
+def _joined_path(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The path of a passage that holds several sections: what they share, and then the rest of
+    each, separated by commas; where each is inside the one before, simply the last."""
+    last = paths[-1]
+    if all(path == last[: len(path)] for path in paths):
+        return last
+    paths = [path for path in paths if path]  # what comes before the first heading has none
+    shared = min(_common(paths[0], path) for path in paths)
+    names = list(dict.fromkeys(HEADING_SEPARATOR.join(p[shared:]) for p in paths if p[shared:]))
+    if not names:
+        return paths[0][:shared]  # what follows has no heading of its own
+    # "Uses, Uses › By hand" says no more than the second.
+    after = [*names[1:], ""]
+    names = [n for n, next_ in zip(names, after, strict=True) if not next_.startswith(f"{n} ›")]
+    line = names[0]
+    for name in names[1:]:
+        if len(line) + len(name) > _MAX_JOINED_HEADING:
+            line += ", …"
+            break
+        line += f", {name}"
+    return (*paths[0][:shared], line)

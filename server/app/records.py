@@ -1,14 +1,35 @@
-"""Reading stored answers back: the message JSON of the API, notices, and the JSONL export."""
+"""Reading stored answers back: the message JSON of the API, notices, and the JSONL export.
+
+What the message JSON (and the events of a run) say of sources:
+
+- `text` is exactly what the model wrote. Markers such as `[9]` that name no passage with `used`
+  are in it, and are not to be shown (`citations.without_unknown` says what counts as one).
+- `citations` is null where nothing was compared (questions, "not found", answers of old), else
+  `[{"n", "start", "end", "marks", "by"}]` in the order of the text: passage `n` stands behind
+  characters `start` to `end` of `text` (in Unicode code points). `by` is `model` for a marker that
+  the model wrote, whose range is the marker's own; `match` for a sentence that names nothing and
+  that a sentence of the passage supports: its chip belongs at `end`.
+- each passage has `place` (`{"page", "to_page", "slide", "row", …}`, what applies, or null),
+  `is_cited`, and `marks`, `[[start, end], …]`: the characters of its own `text` (code points again)
+  that support the answer, to be marked in the panel. A citation's own `marks` are its share.
+- `no_support` is true when no sentence of the passages supports a finished answer: the notice
+  `no_support` says so in both languages.
+
+A run tells each citation as `citation` (`n`, `passage`: its id, `start`, `end`, `marks`, `by`)
+after the last `delta`, right before `finish`, which has `no_support` too. A continued answer's
+citations are told anew, for the whole text: they replace those that were there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
 
 from engine.api import FinishType
+from server.store.records import WHOLE_TYPES
 from server.store.schema import Conversation, Message, MessagePassage, MessageState
 
 NOT_FOUND_DETAIL = {"type": "not_found"}
@@ -52,6 +73,8 @@ class ShownPassage(Protocol):
     def score(self) -> float: ...
     @property
     def used(self) -> bool: ...
+    @property
+    def place(self) -> dict[str, int] | None: ...
 
 
 def state_of(finish: FinishType) -> MessageState:
@@ -161,6 +184,16 @@ def passage_json(passage: ShownPassage) -> dict[str, Any]:
         "text": passage.text,
         "score": passage.score,
         "used": passage.used,
+        "place": passage.place,
+    }
+
+
+def source_json(passage: MessagePassage) -> dict[str, Any]:
+    """A stored passage with what of it supports the answer."""
+    return {
+        **passage_json(passage),
+        "is_cited": passage.is_cited,
+        "marks": passage.marks or [],
     }
 
 
@@ -179,9 +212,11 @@ def message_json(message: Message, passages: Sequence[MessagePassage] = ()) -> d
         "usage": message.usage,
         "timing": message.timing,
         "context": message.context,
-        "passages": [passage_json(passage) for passage in passages],
+        "passages": [source_json(passage) for passage in passages],
         "passages_dropped": (message.context or {}).get("passages_dropped", 0),
         "not_found": message.not_found,
+        "citations": message.citations,
+        "no_support": has_no_support(message.finish_type, message.text, message.citations),
         "can_continue": can_continue(message),
         "max_tokens": message.max_tokens,
         "seams": message.seams,
@@ -189,9 +224,22 @@ def message_json(message: Message, passages: Sequence[MessagePassage] = ()) -> d
     }
 
 
+def has_no_support(
+    finish_type: str | None, text: str, citations: Sequence[Mapping[str, Any]] | None
+) -> bool:
+    """Whether an answer ended by itself, and no sentence of its sources supports it."""
+    return (
+        citations is not None
+        and finish_type in WHOLE_TYPES
+        and bool(text.strip())
+        and not any(citation["marks"] for citation in citations)
+    )
+
+
 def notices(message: Message) -> list[dict[str, Any]]:
     """What a reader must know about an answer: that it was cut, that the model did not see the
-    whole history, that found passages were left out. `en` and `zh` are sentences."""
+    whole history, that found passages were left out, that its sources do not support it. `en` and
+    `zh` are sentences."""
     found = []
     context = message.context or {}
     match (message.finish_detail or {}).get("type"):
@@ -236,6 +284,14 @@ def notices(message: Message) -> list[dict[str, Any]]:
                 "passages_left_out",
                 f"{used} of {total} found passages used.",
                 f"找到 {total} 个段落，使用了 {used} 个。",
+            )
+        )
+    if has_no_support(message.finish_type, message.text, message.citations):
+        found.append(
+            _notice(
+                "no_support",
+                "No sentence of the sources supports this answer; check it before you rely on it.",
+                "来源中没有支持这个回答的句子，请核实后再采用。",
             )
         )
     return found

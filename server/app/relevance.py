@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from server.store.analysis import QueryUnit
-from server.store.search import Hit, WordCounts
+from server.store.passage_index import Hit, WordCounts
 
 _SATURATION = 1.2
 _LENGTH_SHARE = 0.2
@@ -37,32 +37,47 @@ def score_hits(
     """The relevance of each hit, in the order of `hits`."""
     if not hits:
         return []
-    rarities = [_rarity(unit, counts) for unit in units]
-    wanted = math.fsum(unit.weight * r for unit, r in zip(units, rarities, strict=True))
+    rarities = [rarity(unit, counts) for unit in units]
+    wanted = math.fsum(
+        unit.weight * r for unit, r in zip(units, rarities, strict=True) if unit.is_asked
+    )
     mean_length = sum(hit.num_words for hit in hits) / len(hits) or 1.0
     scored = []
     for hit in hits:
         rank = found = 0.0
         norm = 1 - _LENGTH_SHARE + _LENGTH_SHARE * hit.num_words / mean_length
-        for unit, rarity in zip(units, rarities, strict=True):
-            frequency = _frequency(unit, hit.words)
+        for unit, rare in zip(units, rarities, strict=True):
+            frequency = frequency_of(unit, hit.words)
             if frequency:
-                found += unit.weight * rarity
+                found += unit.weight * rare if unit.is_asked else 0.0
                 saturated = frequency / (frequency + _SATURATION * norm)
-                rank += unit.weight * rarity * saturated
+                rank += unit.weight * rare * saturated
         scored.append(Relevance(rank, found / wanted if wanted else 0.0))
     return scored
 
 
-def _rarity(unit: QueryUnit, counts: WordCounts) -> float:
+def known_share(units: Sequence[QueryUnit], counts: WordCounts) -> float:
+    """The share of what is asked, by weight, that occurs anywhere in the course."""
+    asked = [unit for unit in units if unit.is_asked]
+    known = sum(unit.weight for unit in asked if holding(unit, counts))
+    return known / (sum(unit.weight for unit in asked) or 1.0)
+
+
+def rarity(unit: QueryUnit, counts: WordCounts) -> float:
     """Inverse document frequency, of the unit's most common word that occurs at all."""
-    holding = max((counts.holding.get(word, 0) for word in unit.words), default=0)
+    held_by = holding(unit, counts)
     total = counts.num_passages
-    rarity = math.log(1 + (total - holding + 0.5) / (holding + 0.5))
-    return rarity if holding or unit.is_number else rarity * _UNKNOWN_WORD
+    rare = math.log(1 + (total - held_by + 0.5) / (held_by + 0.5))
+    return rare if held_by or unit.is_number else rare * _UNKNOWN_WORD
 
 
-def _frequency(unit: QueryUnit, words: Mapping[str, float]) -> float:
+def frequency_of(unit: QueryUnit, words: Mapping[str, float]) -> float:
+    """How often a passage with these `words` has what the unit asks for."""
     if unit.prefix:
         return sum(n for word, n in words.items() if word.startswith(unit.words))
     return max(words.get(word, 0.0) for word in unit.words)
+
+
+def holding(unit: QueryUnit, counts: WordCounts) -> int:
+    """How many passages of the course hold the unit, by its most common word."""
+    return max((counts.holding.get(word, 0) for word in unit.words), default=0)

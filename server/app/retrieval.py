@@ -2,144 +2,252 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 
-from sqlalchemy import select
+import anyio.to_thread
+from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.app.relevance import Relevance, score_hits
-from server.store.analysis import QueryUnit, is_han, query_units
+from server.app.calendar import CourseCalendar, today_in
+from server.app.candidates import (
+    Candidate,
+    LoadedPassage,
+    Passage,
+    fused,
+    load_passages,
+    ranked,
+    reranked,
+)
+from server.app.explain import ExplainedUnit, Match, explain_units, matches
+from server.app.follow_ups import Asked, Previous, what_is_asked
+from server.app.fusion import Reranker, SemanticSearch
+from server.app.not_found import DEFAULT_NOT_FOUND_SCORE
+from server.store.analysis import is_han
 from server.store.database import Database
-from server.store.schema import Material, PassageRow
-from server.store.search import Hit, count_words, search_passages
+from server.store.passage_index import Hit, WordCounts, passage_index
+from server.store.schema import Course, Material, MaterialState
 
-DEFAULT_NOT_FOUND_SCORE = 0.45
-"""Chosen with `scripts/eval_answers.py --retrieval-only`, which prints both kinds of mistakes."""
+__all__ = ["DEFAULT_NOT_FOUND_SCORE", "Passage", "Previous", "Retrieved", "Retriever", "Viewer"]
 
-_NUM_CANDIDATES = 40
-_MAX_QUESTION_CHARS = 2000
-_MAX_UNITS = 64
-_PREVIOUS_WEIGHT = 0.3
-_FOLLOW_UP_WEIGHT = 2.0
-"""A question whose units weigh less than this together may lean on the one before it."""
-_OTHER_LANGUAGE = 0.6
-"""What a passage in the other language is worth. Both may hold the words (Lab 4, KV cache), but
-a reader wants an answer from a text in the language of the question."""
-
+_NUM_CANDIDATES = 100
 _LEAST_RANK = 0.85
 """A passage that ranks under this share of the best one is left out: a small model takes its
 facts from any passage it sees, the wrong ones as well."""
+_NUM_DECIDING = 3
+_NUM_AT_ONCE = 20
+"""Candidates that are scored without giving the work to a thread."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A piece of a material. `score`: how much of what was asked it covers, 0 to 1."""
+class Viewer:
+    """For whom is searched. `sees_hidden`: teachers find hidden materials, and those that become
+    visible later. `now` is the present moment (aware); None means the clock's."""
 
-    id: str
-    material_id: str
-    title: str
-    locator: str
-    text: str
-    score: float
-    num_tokens: int
+    user: str
+    sees_hidden: bool = False
+    now: datetime | None = None
+
+    @property
+    def moment(self) -> datetime:
+        return self.now or datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieved:
     """Passages, best first. `is_found` is False when even the best does not fit the question:
-    then they are only the nearest ones. `score`: what that was decided by."""
+    then they are only the nearest ones. `score`: the best one's, by which that was decided."""
 
     passages: tuple[Passage, ...]
     is_found: bool
     score: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedPassage:
+    """A passage with the reasons for its place. `rank`: what orders passages; `lexical_place`
+    and `semantic_place`: its places, from 1, by words and by meaning, None where it has none.
+    `is_given`: an answer would be made from it."""
+
+    passage: Passage
+    rank: float
+    coverage: float
+    matches: tuple[Match, ...]
+    lexical_place: int | None
+    semantic_place: int | None
+    is_hidden: bool
+    is_given: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What would be found for a question, and why. `threshold`: the least score of an answer."""
+
+    is_found: bool
+    score: float
+    threshold: float
+    is_follow_up: bool
+    units: tuple[ExplainedUnit, ...]
+    passages: tuple[ExplainedPassage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    asked: Asked
+    counts: WordCounts
+    candidates: tuple[Candidate, ...]
+
+
 class Retriever:
     """Searches the store. Safe to use for many questions at once."""
 
     def __init__(
-        self, database: Database, *, not_found_score: float = DEFAULT_NOT_FOUND_SCORE
+        self,
+        database: Database,
+        *,
+        not_found_score: float = DEFAULT_NOT_FOUND_SCORE,
+        semantic: SemanticSearch | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        """A question is found when one of its best passages covers `not_found_score` of it."""
+        """A question is found when one of its best passages scores `not_found_score` or more.
+        `semantic` finds by meaning as well, `reranker` orders the best anew."""
         self._database = database
+        self._index = passage_index(database)
         self._not_found_score = not_found_score
+        self._semantic = semantic
+        self._reranker = reranker
 
     async def retrieve(
-        self, course_id: str, question: str, *, previous_question: str | None = None, limit: int = 8
+        self,
+        course_id: str,
+        question: str,
+        *,
+        previous: Previous | None = None,
+        viewer: Viewer | None = None,
+        limit: int = 8,
     ) -> Retrieved:
         """Up to `limit` passages for `question`: the best and those that come near it, or, when
         nothing is found, just the nearest. A follow-up ("And on Thursday?") is helped by the
-        question before it, which counts for less."""
-        units = _bounded(question)
-        asked = units + _from_previous(previous_question, units)
-        async with self._database.session() as session:
-            hits = await search_passages(session, course_id, asked, limit=_NUM_CANDIDATES)
-            if not hits:
-                return Retrieved((), is_found=False)
-            counts = await count_words(session, course_id, asked)
-            ranks = score_hits(asked, hits, counts)
-            # A follow-up is found when it and what it leans on are; any other question must be
-            # covered for itself.
-            is_follow_up = sum(unit.weight for unit in units) < _FOLLOW_UP_WEIGHT
-            coverage = ranks if is_follow_up else score_hits(units, hits, counts)
-            ranked = await _load(session, hits, ranks, coverage, is_han(question))
-        nearest = tuple(passage for _, passage in ranked[:limit])
-        least = ranked[0][0] * _LEAST_RANK if ranked else 0.0
-        good = tuple(passage for rank, passage in ranked[:limit] if rank >= least)
-        score = max((passage.score for passage in good[:3]), default=0.0)
+        question before it, which counts for less. Without a viewer: as a guest sees it."""
+        found = await self._find(course_id, question, previous, viewer or Viewer(""))
+        good, score = self._decide(found, limit)
         is_found = score >= self._not_found_score
-        return Retrieved(good if is_found else nearest, is_found, score)
+        kept = good if is_found else found.candidates[:limit]
+        return Retrieved(tuple(c.passage for c in kept), is_found, score)
 
-
-def _bounded(question: str) -> list[QueryUnit]:
-    """The units of a question; of a very long one those of its beginning and end."""
-    if len(question) > _MAX_QUESTION_CHARS:
-        half = _MAX_QUESTION_CHARS // 2
-        question = question[:half] + "\n" + question[-half:]
-    return query_units(question)[:_MAX_UNITS]
-
-
-def _from_previous(previous: str | None, units: Sequence[QueryUnit]) -> list[QueryUnit]:
-    if not previous:
-        return []
-    known = {unit.words for unit in units}
-    return [
-        replace(unit, weight=unit.weight * _PREVIOUS_WEIGHT)
-        for unit in _bounded(previous)
-        if unit.words not in known
-    ]
-
-
-async def _load(
-    session: AsyncSession,
-    hits: Sequence[Hit],
-    ranks: Sequence[Relevance],
-    coverage: Sequence[Relevance],
-    is_han_question: bool,
-) -> list[tuple[float, Passage]]:
-    """Rank and text of each hit, best first."""
-    rows = await session.execute(
-        select(PassageRow, Material.title)
-        .join(Material, Material.id == PassageRow.material_id)
-        .where(PassageRow.id.in_([hit.passage_id for hit in hits]))
-    )
-    found = {row.id: (row, title) for row, title in rows}
-    scored: list[tuple[float, Passage]] = []
-    for hit, rank, covered in zip(hits, ranks, coverage, strict=True):
-        if hit.passage_id not in found:
-            continue
-        row, title = found[hit.passage_id]
-        passage = Passage(
-            row.id,
-            row.material_id,
-            title,
-            row.locator,
-            row.text,
-            round(covered.coverage, 4),
-            row.num_tokens,
+    async def explain(
+        self,
+        course_id: str,
+        question: str,
+        *,
+        previous: Previous | None = None,
+        viewer: Viewer,
+        limit: int = 20,
+    ) -> Explained:
+        """`retrieve` with its reasons: up to `limit` passages, the given ones marked."""
+        found = await self._find(course_id, question, previous, viewer)
+        good, score = self._decide(found, limit)
+        is_found = score >= self._not_found_score
+        given = {candidate.passage.id for candidate in good} if is_found else set()
+        asked = found.asked
+        return Explained(
+            is_found,
+            score,
+            self._not_found_score,
+            asked.is_follow_up,
+            explain_units(asked.own, asked.leaned, found.counts),
+            tuple(
+                ExplainedPassage(
+                    candidate.passage,
+                    round(candidate.rank, 4),
+                    round(candidate.coverage, 4),
+                    matches(asked.units, candidate.hit),
+                    candidate.lexical_place,
+                    candidate.semantic_place,
+                    candidate.is_hidden,
+                    candidate.passage.id in given,
+                )
+                for candidate in found.candidates[:limit]
+            ),
         )
-        same_language = is_han(row.text) == is_han_question
-        scored.append((rank.rank * (1.0 if same_language else _OTHER_LANGUAGE), passage))
-    scored.sort(key=lambda pair: -pair[0])
-    return scored
+
+    def _decide(self, found: _Found, limit: int) -> tuple[tuple[Candidate, ...], float]:
+        """The best candidates and those that come near them, and the best score of these."""
+        candidates = found.candidates[:limit]
+        least = candidates[0].rank * _LEAST_RANK if candidates else 0.0
+        good = tuple(candidate for candidate in candidates if candidate.rank >= least)
+        return good, max((c.passage.score for c in good[:_NUM_DECIDING]), default=0.0)
+
+    async def _find(
+        self, course_id: str, question: str, previous: Previous | None, viewer: Viewer
+    ) -> _Found:
+        semantic: Sequence[tuple[str, float]] = ()
+        if self._semantic is not None:
+            both = f"{previous.question}\n{question}" if previous else question
+            semantic = await self._semantic.nearest(course_id, both, limit=_NUM_CANDIDATES)
+        async with self._database.session() as session:
+            calendar = await _calendar(session, course_id, viewer)
+            asked = what_is_asked(question, previous.question if previous else None, calendar)
+            hidden = await _hidden(session, course_id, viewer)
+            hits = await self._index.search(
+                session, course_id, asked.units, limit=_NUM_CANDIDATES, without=hidden
+            )
+            counts = await self._index.count(session, course_id, asked.units)
+            known = {hit.passage_id for hit in hits}
+            hits += [Hit(id, {}, 0) for id, _ in semantic if id not in known]
+            loaded = await load_passages(
+                session, course_id, hits, without=hidden, now=viewer.moment
+            )
+        hits = [hit for hit in hits if hit.passage_id in loaded]
+        bonus = previous.material_ids if previous and asked.is_follow_up else ()
+        candidates = await self._scored(asked, hits, counts, loaded, question, bonus)
+        if semantic and self._semantic is not None:
+            candidates = fused(candidates, semantic, self._semantic.weight)
+        if self._reranker is not None:
+            candidates = await reranked(candidates, question, self._reranker)
+        return _Found(asked, counts, tuple(candidates))
+
+    async def _scored(
+        self,
+        asked: Asked,
+        hits: Sequence[Hit],
+        counts: WordCounts,
+        loaded: Mapping[str, LoadedPassage],
+        question: str,
+        bonus: Sequence[str],
+    ) -> list[Candidate]:
+        score = partial(
+            ranked,
+            asked,
+            hits,
+            counts,
+            loaded,
+            is_han_question=is_han(question),
+            same_materials=bonus,
+        )
+        # Tens of milliseconds of Python: answers must go on being delivered meanwhile.
+        return await anyio.to_thread.run_sync(score) if len(hits) > _NUM_AT_ONCE else score()
+
+
+async def _calendar(session: AsyncSession, course_id: str, viewer: Viewer) -> CourseCalendar:
+    row = (
+        await session.execute(
+            select(Course.starts_on, Course.num_weeks, Course.timezone).where(
+                Course.id == course_id
+            )
+        )
+    ).one_or_none()
+    starts_on, num_weeks, timezone = row or (None, None, None)
+    return CourseCalendar(today_in(timezone, viewer.moment), starts_on, num_weeks)
+
+
+async def _hidden(session: AsyncSession, course_id: str, viewer: Viewer) -> list[str]:
+    """Materials that this viewer must not find."""
+    is_hidden = Material.state != MaterialState.READY
+    if not viewer.sees_hidden:
+        is_hidden = or_(is_hidden, Material.is_hidden, Material.visible_from > viewer.moment)
+    return list(
+        await session.scalars(select(Material.id).where(Material.course_id == course_id, is_hidden))
+    )

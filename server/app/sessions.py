@@ -10,7 +10,9 @@ from pathlib import Path
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from server.service.auth import Auth, UserId
+from server.app.account_sessions import AccountSessions
+from server.app.people import Person
+from server.service.auth import COOKIE_MAX_AGE_S, TOKEN_PREFIX, Auth, UserId
 from server.service.errors import UnauthorizedError
 
 _SECRET_BYTES = 32
@@ -41,26 +43,31 @@ def load_secret(configured: str | None, data_dir: Path) -> bytes:
 
 
 class Sessions:
-    """Who a request comes from. Immutable."""
+    """Who a request comes from. Owned by the event loop; keeps no state of its own."""
 
-    def __init__(self, auth: Auth) -> None:
+    def __init__(self, auth: Auth, accounts: AccountSessions | None = None) -> None:
+        """`accounts`: the sessions of people with accounts, where there are any."""
         self._auth = auth
+        self._accounts = accounts
 
     def start(self, request: Request, response: Response) -> None:
-        """Gives the response a session cookie, unless the request brought a valid one. Raises
-        UnauthorizedError where a login is needed, which is an API key as the password."""
+        """Gives the response a guest's session cookie, unless the request brought a valid one.
+        Raises UnauthorizedError where people must log in."""
         if self._auth.user_from_cookie(request.headers.get("cookie")) is not None:
             return
         if self._auth.needs_login:
-            value = self._auth.log_in(request.headers.get("authorization"))
-            if value is None:
-                raise UnauthorizedError("This page needs an API key as the password.")
-        else:
-            _, value = self._auth.new_session()
+            raise UnauthorizedError("Please log in.")
+        _, value = self._auth.new_session()
+        self.put(request, response, value)
+
+    def put(
+        self, request: Request, response: Response, value: str, *, max_age_s: int = COOKIE_MAX_AGE_S
+    ) -> None:
+        """Gives the response the cookie that keeps a session value; for 0 seconds: drops it."""
         # A client that lies about its way here only harms its own cookie.
         way = request.headers.get("x-forwarded-proto", request.url.scheme)
-        secure = way == "https"
-        response.headers.append("set-cookie", self._auth.set_cookie(value, secure=secure))
+        cookie = self._auth.set_cookie(value, secure=way == "https", max_age_s=max_age_s)
+        response.headers.append("set-cookie", cookie)
 
     def user(self, request: HTTPConnection) -> UserId:
         """The user of a request. Raises UnauthorizedError without a valid session."""
@@ -68,3 +75,14 @@ class Sessions:
         if user is None:
             raise UnauthorizedError("There is no session; open the page first.")
         return user
+
+    def person(self, request: HTTPConnection) -> Person:
+        """The same, with what is known of them."""
+        user = self.user(request)
+        account = self._accounts.person(user) if self._accounts else None
+        return account or Person(user)
+
+    def token(self, request: HTTPConnection) -> str | None:
+        """The token of an account's session; None for a guest."""
+        value = self._auth.session_from_cookie(request.headers.get("cookie"))
+        return value if value is not None and value.startswith(TOKEN_PREFIX) else None

@@ -110,13 +110,9 @@ class Admission:
         engine: Engine,
         limits: ServiceLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
-        account_of: Callable[[str], str] = str,
     ) -> None:
-        """`account_of`: whose limits the requests of a user count for; each its own, if not
-        given."""
         limits = limits or ServiceLimits()
         self._engine = engine
-        self._account_of = account_of
         self._is_draining = False
         self.rates = RateLimit(
             limits.max_concurrent_per_user, limits.tokens_per_minute_per_user, clock
@@ -202,7 +198,7 @@ class Admission:
         Raises QueueFullError, RateLimitedError for an account that has too much running or has
         taken too many tokens, BadRequestError for more answers than there can ever be."""
         self.check_room(num_sequences, self.num_preparing if is_preparing else 0)
-        ticket = Ticket(self, self._account_of(account))
+        ticket = Ticket(self, account)
         ticket.open(
             num_sequences=num_sequences, prompt_tokens=prompt_tokens, is_preparing=is_preparing
         )
@@ -211,7 +207,7 @@ class Admission:
     def enter_tokenizer(self, account: str) -> Ticket:
         """A place for work that the tokenizer does and the engine does not. Raises
         RateLimitedError."""
-        ticket = Ticket(self, self._account_of(account))
+        ticket = Ticket(self, account)
         ticket.open(num_sequences=1, prompt_tokens=0, is_preparing=False)
         return ticket
 
@@ -222,7 +218,7 @@ class Admission:
 
     def charge(self, account: str, num_tokens: int) -> None:
         """Takes tokens off an account that were used already."""
-        self.rates.charge(self._account_of(account), num_tokens)
+        self.rates.charge(account, num_tokens)
 
     def check_engine(self) -> None:
         """For work that was accepted, perhaps before the drain began: only the engine counts.

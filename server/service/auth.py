@@ -1,9 +1,9 @@
-"""Who is asking: signed session cookies and API keys.
+"""Who is asking: session cookies and API keys.
 
-A session value is `<user id>.<signature>`; the signature is HMAC-SHA256 under the server's
-secret, so a client cannot choose its user id. The value carries no expiry: a session is only a
-stable anonymous identity, and rotating the secret ends them all. Where the page asks for a key, the
-user id names the key, and the session ends with it.
+A guest's session value is `<user id>.<signature>`; the signature is HMAC-SHA256 under the server's
+secret, so a client cannot choose its user id. It carries no expiry: it is only a stable anonymous
+identity, and rotating the secret ends them all. Where people have accounts, the application keeps a
+`SessionBook`: a session that it knows is a random token, which ends when the book says so.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import NewType
+from typing import NewType, Protocol
 
 from server.service.errors import ForbiddenError
 from server.service.key_store import Access, KeyRecord, KeyRing, KeyStore
 
-__all__ = ["ASK", "COOKIE_NAME", "Access", "Auth", "Caller", "UserId"]
+__all__ = ["ASK", "COOKIE_NAME", "Access", "Auth", "Caller", "SessionBook", "UserId", "is_account"]
 
 UserId = NewType("UserId", str)
 
@@ -29,10 +29,12 @@ ASK = frozenset({Access.CHAT, Access.BATCH})
 
 COOKIE_NAME = "lectern_session"
 COOKIE_MAX_AGE_S = 365 * 24 * 3600
+TOKEN_PREFIX = "s_"
+"""How a session token begins. No signed value is one: those hold a dot."""
 _USER_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 # An anonymous user id is 22 random characters: none looks like one of these.
 _KEY_USER = re.compile(r"key-([0-9a-f]{24})")
-_LOGIN_USER = re.compile(r"login-([0-9a-f]{24})-[A-Za-z0-9_-]{22}")
+_ACCOUNT_USER = re.compile(r"[0-9a-f]{26}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,25 @@ class Caller:
     key_name: str | None = None
 
 
+class SessionBook(Protocol):
+    """The sessions of people with accounts. Asked on every request and message: from memory, never
+    waiting. An account's user id is 26 hex digits."""
+
+    def find(self, token: str) -> Caller | None:
+        """Whose session it is, with what they may ask of the API; None for one that has ended or
+        never was."""
+        ...
+
+    def caller(self, user: UserId) -> Caller | None:
+        """The same for an account; None when it has no session left."""
+        ...
+
+
 class Auth:
     """Makes and checks sessions, and checks keys. Owned by the event loop's thread.
 
     Without keys it is open: programs need none and an anonymous WebSocket gets a session of its
-    own. `asks_for_login`: where keys are needed, the page needs one too."""
+    own, unless `asks_for_login`: then the page is for people with an account."""
 
     def __init__(
         self,
@@ -56,6 +72,7 @@ class Auth:
         api_keys: Sequence[str] | KeyStore = (),
         *,
         asks_for_login: bool = False,
+        sessions: SessionBook | None = None,
     ) -> None:
         if len(secret) < 16:
             raise ValueError("the session secret must have at least 16 bytes")
@@ -64,6 +81,7 @@ class Auth:
             api_keys = KeyStore(ring=KeyRing.of(api_keys))
         self.keys = api_keys
         self._asks_for_login = asks_for_login
+        self._sessions = sessions
 
     @property
     def is_open(self) -> bool:
@@ -72,8 +90,13 @@ class Auth:
 
     @property
     def needs_login(self) -> bool:
-        """The page gives a session only to those who have a key."""
-        return self._asks_for_login and not self.is_open
+        """The page is for people with an account: nobody else gets a session."""
+        return self._asks_for_login
+
+    @property
+    def takes_strangers(self) -> bool:
+        """A WebSocket without a session or a key gets a session of its own."""
+        return self.is_open and not self.needs_login
 
     def cache_salt(self, caller: Caller) -> str:
         """What roots the prefix cache of a program's requests: callers with keys of their own do
@@ -85,30 +108,19 @@ class Auth:
         user = UserId(secrets.token_urlsafe(16))
         return user, self.sign(user)
 
-    def log_in(self, authorization: str | None) -> str | None:
-        """The session value for a browser that gives a key as its password (HTTP Basic; the name
-        does not matter); None for anything else."""
-        scheme, _, encoded = (authorization or "").partition(" ")
-        if scheme.lower() != "basic":
-            return None
-        try:
-            _, _, key = base64.b64decode(encoded, validate=True).decode().partition(":")
-        except ValueError:  # neither base64 nor UTF-8
-            return None
-        record = self._chat_key(self.keys.ring.find(key))
-        if record is None:
-            return None
-        return self.sign(UserId(f"login-{record.id}-{secrets.token_urlsafe(16)}"))
-
     def sign(self, user: UserId) -> str:
         """The session value of `user`."""
         return f"{user}.{self._signature(user)}"
 
     def user_from_session(self, value: str) -> UserId | None:
-        """The user of a session value; None if it was not made here, or its key is valid no
-        more."""
+        """The user of a session value; None if it was not made here, or has ended."""
+        if value.startswith(TOKEN_PREFIX):
+            caller = self._sessions.find(value) if self._sessions else None
+            return None if caller is None else caller.user
         user, _, signature = value.rpartition(".")
         if not _USER_ID.fullmatch(user) or not signature.isascii():
+            return None
+        if _ACCOUNT_USER.fullmatch(user):  # an account is entered by its tokens alone
             return None
         if not hmac.compare_digest(signature, self._signature(user)):
             return None
@@ -116,13 +128,19 @@ class Auth:
 
     def user_from_cookie(self, cookie_header: str | None) -> UserId | None:
         """The user of a `Cookie` header; None without a session that is valid here."""
+        value = self.session_from_cookie(cookie_header)
+        return self.user_from_session(value) if value else None
+
+    @staticmethod
+    def session_from_cookie(cookie_header: str | None) -> str | None:
+        """The session value in a `Cookie` header, whatever it is worth."""
         if not cookie_header:
             return None
         try:
             morsel = SimpleCookie(cookie_header).get(COOKIE_NAME)
         except CookieError:
             return None
-        return self.user_from_session(morsel.value) if morsel else None
+        return morsel.value if morsel else None
 
     def user_from_key(self, key: str) -> UserId | None:
         """The user that stands for an API key which may chat; None for any other."""
@@ -145,25 +163,34 @@ class Auth:
             return None
         return Caller(_user_of(record), frozenset(record.access), record.name)
 
-    def is_valid(self, user: UserId) -> bool:
+    def is_valid(self, user: UserId, session: str | None = None) -> bool:
         """Whether a user that was known may still be served: a key's user while the key may chat,
-        an anonymous one while no login is needed."""
-        if found := _KEY_USER.fullmatch(user) or _LOGIN_USER.fullmatch(user):
+        an account while it has a session (this one, if one is named), an anonymous user while no
+        login is needed."""
+        if found := _KEY_USER.fullmatch(user):
             return self._chat_key(self.keys.ring.with_id(found[1])) is not None
+        if _ACCOUNT_USER.fullmatch(user):
+            if session is not None and session.startswith(TOKEN_PREFIX):
+                return self.user_from_session(session) == user
+            return self._account(user) is not None
         return not self.needs_login
 
+    def access_of(self, user: UserId) -> frozenset[Access]:
+        """What a user may ask of the API itself, beside what the application lets them do.
+        Everything where no keys are needed; else a key's access, or an account's."""
+        if self.is_open:
+            return frozenset(Access)
+        if found := _KEY_USER.fullmatch(user):
+            record = self.keys.ring.with_id(found[1])
+            return frozenset() if record is None else frozenset(record.access)
+        caller = self._account(user)
+        return frozenset() if caller is None else caller.access
+
     def key_name(self, user: UserId) -> str | None:
-        """The name of the key that a user is or has logged in with, if it is valid."""
-        found = _KEY_USER.fullmatch(user) or _LOGIN_USER.fullmatch(user)
+        """The name of the key that a user is, if it is valid."""
+        found = _KEY_USER.fullmatch(user)
         record = self.keys.ring.with_id(found[1]) if found else None
         return None if record is None else record.name
-
-    @staticmethod
-    def account_of(user: str) -> str:
-        """Whose limits a user's requests count for: its key's, in however many browsers somebody
-        has logged in with it; else its own."""
-        found = _LOGIN_USER.fullmatch(user)
-        return user if found is None else f"key-{found[1]}"
 
     @staticmethod
     def check_access(caller: Caller, allowed: Iterable[Access]) -> None:
@@ -172,13 +199,13 @@ class Auth:
             raise ForbiddenError(f"The API key {caller.key_name!r} is not for this address.")
 
     @staticmethod
-    def set_cookie(value: str, *, secure: bool = False) -> str:
-        """The `Set-Cookie` header that keeps a session value."""
+    def set_cookie(value: str, *, secure: bool = False, max_age_s: int = COOKIE_MAX_AGE_S) -> str:
+        """The `Set-Cookie` header that keeps a session value; for 0 seconds: that drops it."""
         flags = "; Secure" if secure else ""
-        return (
-            f"{COOKIE_NAME}={value}; Path=/; Max-Age={COOKIE_MAX_AGE_S}; "
-            f"HttpOnly; SameSite=Lax{flags}"
-        )
+        return f"{COOKIE_NAME}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{flags}"
+
+    def _account(self, user: UserId) -> Caller | None:
+        return self._sessions.caller(user) if self._sessions else None
 
     @staticmethod
     def _chat_key(record: KeyRecord | None) -> KeyRecord | None:
@@ -187,6 +214,11 @@ class Auth:
     def _signature(self, user: str) -> str:
         digest = hmac.digest(self._secret, b"session:" + user.encode(), "sha256")
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def is_account(user: str) -> bool:
+    """Whether a user id is an account's: then its row exists, or it was deleted."""
+    return _ACCOUNT_USER.fullmatch(user) is not None
 
 
 def _user_of(record: KeyRecord) -> UserId:

@@ -2,6 +2,7 @@
 
 ServiceError                 code, message, HTTP status, whether and when to retry
 ├── BadRequestError          the caller's fault; `param` names the field
+│   ├── ConflictError        it does not go with what is there already
 │   ├── TemplateError        the model's chat template refused the messages
 │   └── PromptTooLongError   the prompt leaves no room for one token of an answer
 ├── BodyTooLargeError        the request body or frame is over the limit
@@ -42,12 +43,22 @@ class ServiceError(Exception):
     openai_code: ClassVar[str | None] = None
 
     def __init__(
-        self, message: str, *, param: str | None = None, retry_after_ms: int | None = None
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+        message_zh: str | None = None,
+        reason: str | None = None,
     ) -> None:
+        """`message_zh`: the message for readers of Chinese. `reason`: a narrower word than `code`,
+        told in its place over HTTP."""
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_ms = retry_after_ms
+        self.message_zh = message_zh
+        self.reason = reason
 
     def event_fields(self) -> dict[str, Any]:
         """The fields of a WebSocket or run `error` event, without `type`, `id` and `run`."""
@@ -63,17 +74,17 @@ class ServiceError(Exception):
         return fields
 
     def openai_body(self) -> bytes:
-        """The JSON body `{"error": {"message", "type", "param", "code"}}`."""
-        return msgspec.json.encode(
-            {
-                "error": {
-                    "message": self.message,
-                    "type": self.openai_type,
-                    "param": self.param,
-                    "code": self.openai_code or self.code,
-                }
-            }
-        )
+        """The JSON body `{"error": {"message", "type", "param", "code"}}`, with `message_zh` where
+        there is one."""
+        fields = {
+            "message": self.message,
+            "type": self.openai_type,
+            "param": self.param,
+            "code": self.reason or self.openai_code or self.code,
+        }
+        if self.message_zh is not None:
+            fields["message_zh"] = self.message_zh
+        return msgspec.json.encode({"error": fields})
 
 
 class BadRequestError(ServiceError):
@@ -82,6 +93,12 @@ class BadRequestError(ServiceError):
     code = "bad_request"
     http_status = 400
     openai_code = "invalid_value"
+
+
+class ConflictError(BadRequestError):
+    """What is asked for does not go with what is there already."""
+
+    http_status = 409
 
 
 class TemplateError(BadRequestError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -365,9 +365,11 @@ class Generation:
         can_continue: bool,
         usage: dict[str, Any] | None = None,
         timing: dict[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         """Ends the run with its `finish` event, or with `error` if the engine failed. `usage`
-        and `timing` are the whole answer's where it has earlier parts; None: the completion's."""
+        and `timing` are the whole answer's where it has earlier parts; None: the completion's.
+        `more`: further fields of the event."""
         finish = completion.finish
         if finish.reason is FinishReason.ERROR:
             run.fail(InternalError(finish.message or ENGINE_FAILED))
@@ -385,6 +387,7 @@ class Generation:
             usage=usage,
             timing=timing or timing_json(finish.timing, finish.usage),
             can_continue=can_continue,
+            **(more or {}),
         )
 
 

@@ -25,7 +25,6 @@ from server.service.errors import (
     MethodNotAllowedError,
     NotFoundError,
     ServiceError,
-    UnauthorizedError,
     from_unknown,
 )
 from server.service.exchange import Exchange
@@ -172,7 +171,6 @@ class ServiceRoutes:
 
         try:
             self._service.origins.check(scope, is_api=False)
-            self._check_login(exchange)
             await self._fallback(scope, receive, note)
         except ConnectionError:
             exchange.detail = FinishType.CLIENT_GONE.value
@@ -185,14 +183,6 @@ class ServiceRoutes:
         finally:
             exchange.route = _pattern(scope)
             self._service.exchange_ended(exchange)
-
-    def _check_login(self, exchange: Exchange) -> None:
-        """What the page shows is for those who have logged in, where the page asks for it."""
-        auth = self._service.auth
-        if not auth.needs_login or not exchange.path.startswith("/api/"):
-            return
-        if auth.user_from_cookie(text_header(exchange.scope, b"cookie")) is None:
-            raise UnauthorizedError("There is no session; open the page first.")
 
 
 def _pattern(scope: Scope) -> str:

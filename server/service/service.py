@@ -59,7 +59,7 @@ class Service:
         self.origins = origins
         self._tracing = tracing
         self.fan_out = FanOut(tick_s=min(0.25, self.limits.heartbeat_s / 4))
-        self.admission = Admission(engine, self.limits, account_of=auth.account_of)
+        self.admission = Admission(engine, self.limits)
         self.metrics = Metrics(engine)
         self.runs = RunRegistry(self.limits, self.admission.enter_run, self._run_ended)
         self.generation = Generation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from server.service.auth import UserId
 from server.service.errors import ForbiddenError
 from server.service.http import Receive, Scope, Send, text_header
 from server.service.ws_context import SocketContext
@@ -40,8 +41,8 @@ class WebSocketRoute:
         # A listed site's page is a program as any other: the reader's cookie is not for it.
         is_own = self._context.origins.is_own(scope)
         cookie = text_header(scope, b"cookie") if is_own else None
-        user = self._context.auth.user_from_cookie(cookie)
-        session = WebSocketSession(self._context, receive, send, user)
+        value = self._context.auth.session_from_cookie(cookie)
+        session = WebSocketSession(self._context, receive, send, value)
         self._sessions.add(session)
         try:
             await session.serve()
@@ -51,10 +52,17 @@ class WebSocketRoute:
                 self._all_gone.set()
 
     def close_invalid(self) -> None:
-        """Closes the sessions of users whose key is valid no more. What they asked still ends."""
+        """Closes the connections of those whose key or session is valid no more. What they asked
+        still ends."""
         for session in self._sessions:
-            if session.user is not None and not self._context.auth.is_valid(session.user):
+            if not session.is_valid:
                 session.close(CLOSE_POLICY, "unauthorized")
+
+    def close_user(self, user: UserId, reason: str) -> None:
+        """Closes every connection of a user whose rights have changed."""
+        for session in self._sessions:
+            if session.user == user:
+                session.close(CLOSE_POLICY, reason)
 
     async def shutdown(self, timeout_s: float) -> None:
         """Closes every session with 1001, after what its runs still have to say; waits at most

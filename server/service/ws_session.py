@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, assert_never
 
 from server.service import request_terms
-from server.service.auth import Caller, UserId
+from server.service.auth import TOKEN_PREFIX, Access, Caller, UserId
 from server.service.conversation import ConversationApp
 from server.service.errors import (
     BadRequestError,
+    ForbiddenError,
     NotFoundError,
     RateLimitedError,
     ResumeGoneError,
@@ -61,15 +62,16 @@ _AFTERWARDS_S = 60.0
 
 
 class WebSocketSession:
-    """Owned by the event loop's thread. `user` None: not known yet, `hello` must tell."""
+    """Owned by the event loop's thread. `credential`: the session value that it came with; without
+    one that is valid, `hello` must tell who it is."""
 
     def __init__(
-        self, context: SocketContext, receive: Receive, send: Send, user: UserId | None
+        self, context: SocketContext, receive: Receive, send: Send, credential: str | None
     ) -> None:
         self._context = context
         self._limits = context.limits
         self._receive = receive
-        self._given_user = user
+        self._credential = credential
         self._user: UserId | None = None
         # What `welcome` calls the session: the value with which a program can come back, or, for
         # a page, whose cookie stays hidden from its scripts, a mere name.
@@ -86,12 +88,22 @@ class WebSocketSession:
         """Whose session it is; None: not known yet."""
         return self._user
 
+    @property
+    def is_valid(self) -> bool:
+        """False: its user was known, and may be served no more."""
+        user = self._user
+        return user is None or self._context.auth.is_valid(user, self._credential)
+
     async def serve(self) -> None:
         """Runs until the client leaves or the session is closed. Always leaves no task."""
         loop = asyncio.get_running_loop()
-        if self._given_user is not None:
+        user = self._context.auth.user_from_session(self._credential or "")
+        if user is not None:
             with self._telling(dict):
-                self._identify(self._given_user)
+                self._identify(user)
+        elif self._credential is not None and self._credential.startswith(TOKEN_PREFIX):
+            # Somebody whose session has ended: not a stranger, who would get one of their own.
+            self.close(CLOSE_POLICY, "unauthorized")
         hello_by = loop.call_later(self._limits.hello_timeout_s, self._miss_hello)
         tasks = (loop.create_task(self._read()), loop.create_task(self._write()))
         try:
@@ -129,7 +141,7 @@ class WebSocketSession:
         return self._openings.is_busy
 
     def _miss_hello(self) -> None:
-        if self._user is None and not self._context.auth.is_open:
+        if self._user is None and not self._context.auth.takes_strangers:
             self.close(CLOSE_POLICY, "no hello")
 
     async def _read(self) -> None:
@@ -182,6 +194,7 @@ class WebSocketSession:
             case Attach():
                 self._attach(user, message.run, message.after_seq)
             case Chat():
+                self._check_access(user)
                 self._check_terms(user, message.options)
                 self._check_room()
                 self._begin(self._context.chat(user, message), message.on_disconnect)
@@ -197,6 +210,11 @@ class WebSocketSession:
                 self._judge(message.id, partial(self._app.feedback, user, message))
             case _:
                 assert_never(message)
+
+    def _check_access(self, user: UserId) -> None:
+        """Raises ForbiddenError for a user who may ask within a course only."""
+        if Access.CHAT not in self._context.auth.access_of(user):
+            raise ForbiddenError("This session may ask within a course only.")
 
     def _check_terms(self, user: UserId, options: GenerationOptions) -> None:
         """Raises BadRequestError before anything is stored for the message."""
@@ -240,7 +258,7 @@ class WebSocketSession:
             if user is None:
                 self._refuse(UnauthorizedError("The token is not known."))
                 return
-            self._session = message.token
+            self._session = self._credential = message.token
             self._identify(user)
         try:
             user = self._known_user()
@@ -304,17 +322,17 @@ class WebSocketSession:
         }
 
     def _known_user(self) -> UserId:
-        """Raises UnauthorizedError. In open mode somebody unknown gets a session, to come back to
-        the same runs."""
+        """Raises UnauthorizedError. Where strangers are welcome, one gets a session, to come back
+        to the same runs."""
         auth = self._context.auth
-        if self._user is None and auth.is_open:
+        if self._user is None and auth.takes_strangers:
             user, self._session = auth.new_session()
             self._identify(user)
         if self._user is None:
             raise UnauthorizedError("Say hello with a token first.")
-        if not auth.is_valid(self._user):
+        if not self.is_valid:
             self.close(CLOSE_POLICY, "unauthorized")
-            raise UnauthorizedError("The key of this session is valid no more.")
+            raise UnauthorizedError("This session or its key is valid no more.")
         return self._user
 
     @property

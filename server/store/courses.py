@@ -1,13 +1,20 @@
-"""Courses: listed, looked up, made or brought up to date by slug."""
+"""Courses: made, looked up by id, slug or join code, changed, deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
+from sqlalchemy.exc import IntegrityError
 
 from server.store.database import Database
-from server.store.schema import Course, Material
+from server.store.schema import Conversation, Course, Enrolment, Material
+
+
+class CourseNameTakenError(Exception):
+    """Another course has this slug or this join code."""
 
 
 class Courses:
@@ -24,17 +31,24 @@ class Courses:
         title_zh: str | None = None,
         language: str = "en",
         suggestions: Sequence[dict[str, str]] = (),
+        starts_on: date | None = None,
+        num_weeks: int | None = None,
+        timezone: str | None = None,
     ) -> Course:
-        """The course with this slug, made if need be, with these texts."""
+        """The course of a folder, with this slug and these texts; made, open to guests, if need
+        be. What is None of the calendar stays as it is."""
         async with self._database.transaction() as session:
             course = await session.scalar(select(Course).where(Course.slug == slug))
             if course is None:
-                course = Course(slug=slug)
+                course = Course(slug=slug, is_open=True)
                 session.add(course)
             course.title = title
             course.title_zh = title_zh
             course.language = language
             course.suggestions = list(suggestions)
+            course.starts_on = starts_on or course.starts_on
+            course.num_weeks = num_weeks or course.num_weeks
+            course.timezone = timezone or course.timezone
             await session.flush()
             return course
 
@@ -58,7 +72,49 @@ class Courses:
             )
             return max(rows, key=lambda course: course.id == id_or_slug, default=None)
 
-    async def first(self) -> Course | None:
-        """The oldest course: the one meant when a question names none."""
+    async def with_code(self, join_code: str) -> Course | None:
+        """The course that this code opens, unless it is archived."""
         async with self._database.session() as session:
-            return await session.scalar(select(Course).order_by(Course.id).limit(1))
+            return await session.scalar(
+                select(Course).where(Course.join_code == join_code, Course.archived_at.is_(None))
+            )
+
+    async def add(self, course: Course, teacher: Enrolment) -> Course:
+        """A new course with its first teacher. Raises CourseNameTakenError."""
+        try:
+            async with self._database.transaction() as session:
+                session.add(course)
+                await session.flush()
+                teacher.course_id = course.id
+                session.add(teacher)
+                await session.flush()
+        except IntegrityError as error:
+            raise CourseNameTakenError from error
+        return course
+
+    async def change(self, course_id: str, fields: Mapping[str, Any]) -> Course | None:
+        """Sets columns by name; None: there is no such course. Raises CourseNameTakenError."""
+        try:
+            async with self._database.transaction() as session:
+                course = await session.get(Course, course_id)
+                if course is not None:
+                    for name, value in fields.items():
+                        setattr(course, name, value)
+                    await session.flush()
+                return course
+        except IntegrityError as error:
+            raise CourseNameTakenError from error
+
+    async def conversation_ids(self, course_id: str) -> Sequence[str]:
+        """Every conversation about the course, whoever's."""
+        async with self._database.session() as session:
+            found = await session.scalars(
+                select(Conversation.id).where(Conversation.course_id == course_id)
+            )
+            return found.all()
+
+    async def delete(self, course_id: str) -> None:
+        """Deletes a course with its people's places. Its materials and conversations must be gone:
+        what is searched of them is not here."""
+        async with self._database.transaction() as session:
+            await session.execute(delete(Course).where(Course.id == course_id))

@@ -8,14 +8,23 @@ closed by `interrupt_running` at the next start.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
 
+from server.store.answer_values import (
+    Opened,
+    Outcome,
+    Partial,
+    PassageSnapshot,
+    Prepared,
+    UserGoneError,
+)
 from server.store.column_types import utc_now
 from server.store.database import Database
 from server.store.schema import (
@@ -24,73 +33,23 @@ from server.store.schema import (
     Message,
     MessagePassage,
     MessageState,
+    Table,
     User,
 )
 
+__all__ = [
+    "INTERRUPTED_DETAIL",
+    "Messages",
+    "Opened",
+    "Outcome",
+    "Partial",
+    "PassageSnapshot",
+    "Prepared",
+    "UserGoneError",
+]
+
 INTERRUPTED_DETAIL = {"type": "interrupted"}
 """Finish detail of an answer whose process ended before it did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Ids of a question and its answer, both stored, the answer `running`."""
-
-    conversation_id: str
-    question_id: str
-    answer_id: str
-    parent_id: str | None
-    """The answer that the question follows; None at the top of a conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class PassageSnapshot:
-    """A passage as it was shown with an answer; see `MessagePassage`."""
-
-    n: int
-    passage_id: str
-    material_id: str
-    title: str
-    locator: str
-    text: str
-    score: float
-    num_tokens: int
-    used: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What the model was given for an answer."""
-
-    prompt_token_ids: tuple[int, ...] | None
-    context: dict[str, Any]
-    passages: tuple[PassageSnapshot, ...]
-    options: dict[str, Any]
-    model: str
-    not_found: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """An answer so far: its whole text and all its tokens."""
-
-    answer_id: str
-    text: str
-    token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an answer ended. `text` and `token_ids` are the whole answer's; None: as stored."""
-
-    state: MessageState
-    finish_reason: str
-    finish_detail: dict[str, Any]
-    text: str | None = None
-    token_ids: tuple[int, ...] | None = None
-    usage: dict[str, Any] | None = None
-    timing: dict[str, Any] | None = None
-    max_tokens: int | None = None
-    seams: list[int] | None = None
 
 
 class Messages:
@@ -98,6 +57,11 @@ class Messages:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._on_end: Callable[[str], None] = _ignore
+
+    def on_end(self, callback: Callable[[str], None]) -> None:
+        """Calls `callback` with the id of each answer whose end has just been stored."""
+        self._on_end = callback
 
     # Writing, in the order of an answer's life.
 
@@ -112,21 +76,28 @@ class Messages:
         follow_latest: bool = True,
         title: str = "",
         client_id: str | None = None,
+        is_guest: bool = True,
     ) -> Opened:
-        """Stores a question and its empty answer, in a new conversation if none is named.
+        """Stores a question and its empty answer, in a new conversation if none is named. A guest
+        becomes a user with the first question.
 
         Without `parent_id` the question follows the conversation's latest answer, or, with
-        `follow_latest` false, starts a branch at the top."""
+        `follow_latest` false, starts a branch at the top. Raises UserGoneError for who is no guest
+        and no user."""
         async with self._database.transaction() as session:
             if conversation_id is None:
-                if await session.get(User, user_id) is None:
-                    session.add(User(id=user_id))
-                    await session.flush()
+                if is_guest:
+                    await self._put_guest(session, user_id)
                 conversation = Conversation(user_id=user_id, course_id=course_id, title=title)
                 session.add(conversation)
-                await session.flush()
+                try:
+                    await session.flush()
+                except IntegrityError as error:
+                    raise UserGoneError(user_id) from error
                 conversation_id = conversation.id
             else:
+                # The update locks the conversation, so that two questions at once follow each
+                # other also where writers do not take turns.
                 await _touch(session, conversation_id)
                 if parent_id is None and follow_latest:
                     parent_id = await _latest_answer(session, conversation_id)
@@ -202,14 +173,18 @@ class Messages:
             "state": outcome.state,
             "finish_reason": outcome.finish_reason,
             "finish_detail": outcome.finish_detail,
+            "finish_type": outcome.finish_detail.get("type"),
             "updated_at": utc_now(),
         }
-        for name in ("text", "token_ids", "usage", "timing", "max_tokens", "seams"):
+        for name in ("text", "token_ids", "usage", "timing", "max_tokens", "seams", "citations"):
             value = getattr(outcome, name)
             if value is not None:
                 values[name] = value
         async with self._database.transaction() as session:
             await session.execute(update(Message).where(Message.id == answer_id).values(**values))
+            if outcome.citations is not None:
+                await _put_marks(session, answer_id, outcome.marks)
+        self._on_end(answer_id)
 
     async def interrupt_running(self) -> int:
         """Marks every answer that a dead process left `running`, keeping its text. For the
@@ -222,6 +197,7 @@ class Messages:
                     state=MessageState.INTERRUPTED,
                     finish_reason="abort",
                     finish_detail=INTERRUPTED_DETAIL,
+                    finish_type=INTERRUPTED_DETAIL["type"],
                     updated_at=utc_now(),
                 )
                 .returning(Message.id)
@@ -234,15 +210,20 @@ class Messages:
         """Stores what the user thinks of an answer, in place of what the user thought before;
         None: no longer anything."""
         async with self._database.transaction() as session:
+            if value is None:
+                await session.execute(
+                    delete(Feedback).where(
+                        Feedback.message_id == message_id, Feedback.user_id == user_id
+                    )
+                )
+                return
+            said = {"value": value, "note": note, "created_at": utc_now()}
+            key = {"message_id": message_id, "user_id": user_id}
             await session.execute(
-                delete(Feedback).where(
-                    Feedback.message_id == message_id, Feedback.user_id == user_id
-                )
+                self._insert(Feedback)
+                .values(**key, **said)
+                .on_conflict_do_update(index_elements=list(key), set_=said)
             )
-            if value is not None:
-                session.add(
-                    Feedback(message_id=message_id, user_id=user_id, value=value, note=note)
-                )
 
     # Reading.
 
@@ -307,6 +288,45 @@ class Messages:
                 found[row.message_id].append(row)
         return found
 
+    async def feedback(self, user_id: str, message_ids: Sequence[str]) -> dict[str, Feedback]:
+        """What the user thinks of these messages, by message."""
+        async with self._database.session() as session:
+            rows = await session.scalars(
+                select(Feedback).where(
+                    Feedback.user_id == user_id, Feedback.message_id.in_(message_ids)
+                )
+            )
+            return {row.message_id: row for row in rows}
+
+    def _insert(self, table: type[Table]) -> sqlite.Insert | postgresql.Insert:
+        """An INSERT that can say what becomes of a row that is there already."""
+        return sqlite.insert(table) if self._database.is_sqlite else postgresql.insert(table)
+
+    async def _put_guest(self, session: AsyncSession, user_id: str) -> None:
+        # Two first questions of one guest may come at once.
+        await session.execute(
+            self._insert(User).values(id=user_id).on_conflict_do_nothing(index_elements=["id"])
+        )
+
+
+def _ignore(_answer_id: str) -> None:
+    pass
+
+
+async def _put_marks(
+    session: AsyncSession, answer_id: str, marks: Mapping[int, list[list[int]]]
+) -> None:
+    of_answer = MessagePassage.message_id == answer_id
+    await session.execute(
+        update(MessagePassage).where(of_answer).values(is_cited=False, marks=None)
+    )
+    for n, ranges in marks.items():
+        await session.execute(
+            update(MessagePassage)
+            .where(of_answer, MessagePassage.n == n)
+            .values(is_cited=True, marks=ranges or None)
+        )
+
 
 async def _open_answer(session: AsyncSession, question: Message, client_id: str | None) -> Opened:
     answer = Message(
@@ -348,4 +368,5 @@ def _passage_values(answer_id: str, passage: PassageSnapshot) -> dict[str, Any]:
         "score": passage.score,
         "num_tokens": passage.num_tokens,
         "used": passage.used,
+        "place": passage.place,
     }

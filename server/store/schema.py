@@ -161,8 +161,9 @@ class Material(Table):
     or pptx. `content_sha256` is of the file's bytes: the same bytes are one material of a course.
     `made_from` is of everything that its passages were made from. Students see it when it is
     ready, not hidden, and `visible_from` has come. `edited` names the fields that a teacher has
-    set, which no import changes any more. `error_code` says why it failed, `warning` what a teacher
-    should know of one that is ready."""
+    set, which no import changes any more. `error_code` says why it failed, and `error_facts` what
+    fills its sentence; `warning` holds what a teacher should know of one that is ready, as codes
+    with blanks between them."""
 
     __tablename__ = "material"
     __table_args__ = (
@@ -188,6 +189,7 @@ class Material(Table):
     encoding: Mapped[str | None] = mapped_column(String(32))
     num_pages: Mapped[int | None]
     error_code: Mapped[str | None] = mapped_column(String(32))
+    error_facts: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     warning: Mapped[str | None] = mapped_column(CleanText)
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     edited: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")

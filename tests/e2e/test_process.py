@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import sqlite3
@@ -18,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from tests.support.cases import case
 from tests.support.server_process import ROOT, ServerProcess
@@ -283,11 +284,14 @@ def test_no_address_that_a_user_names_is_fetched(tmp_path: Path) -> None:
         httpx.Client(base_url=server.address, timeout=30, trust_env=False) as client,
     ):
         own = str(listener.getsockname()[1])
+        _become_teacher(server, client)
         for request in played["input"]["requests"]:
             text = json.dumps(request["json"]).replace("@listener", own)
             content = json.loads(text.replace("@default", "scripted"))
-            # There is no upload: the page's addresses and any other must not take one.
-            for path in ("/upload", "/api/courses", "/api/materials", "/v1/files"):
+            # As the sample course's teacher, who may upload files: an address is none.
+            (course,) = client.get("/api/courses").json()["courses"]
+            upload = f"/api/courses/{course['id']}/materials"
+            for path in (upload, "/upload", "/api/courses", "/api/materials", "/v1/files"):
                 address = path if request["path"] == "UPLOAD" else request["path"]
                 reply = client.request(request["method"], address, json=content)
                 assert reply.status_code in played["expect"]["status_any_of"], reply.text
@@ -322,12 +326,13 @@ def test_keys_from_making_to_revoking(tmp_path: Path) -> None:
             assert client.get("/metrics", headers=bearer).status_code == 403
             metrics = _keys(tmp_path, "create", "scraper", "--access", "metrics").strip()
             _until(lambda: client.get("/metrics", headers=_bearer(metrics)).status_code == 200)
-            # The page asks for a key as the password, and its socket then opens by the cookie.
-            for path in ("/", "/api/courses", "/api/status"):
-                assert client.get(path).status_code == 401
-            page = client.get("/", auth=("anybody", first))
-            assert page.status_code == 200
-            session = page.cookies["lectern_session"]
+            # The page is for people with an account; its socket then opens by the cookie.
+            page = client.get("/")
+            assert (page.status_code, page.headers["location"]) == (303, "/login?next=%2F")
+            assert client.get("/api/courses").status_code == 401
+            link = _become_teacher(server, client)
+            session = client.cookies["lectern_session"]
+            assert client.get("/").status_code == 200
             assert client.get("/api/conversations").status_code == 200
             for path in ("/api/conversations/Marker of", "/c/Marker of", "/api/Marker of"):
                 client.get(path, params={"q": "Marker of a query"})
@@ -343,18 +348,40 @@ def test_keys_from_making_to_revoking(tmp_path: Path) -> None:
                 web_socket.send(json.dumps(ask))
                 while json.loads(web_socket.recv(30))["type"] not in ("finish", "error"):
                     pass
-                _keys(tmp_path, "revoke", "program")
-                with pytest.raises(ConnectionClosed) as closed:
-                    web_socket.recv(5)
-                assert closed.value.rcvd is not None
-                assert closed.value.rcvd.code == 1008
+                with connect(address.replace("http", "ws") + "/ws/v1", proxy=None) as program:
+                    program.send(json.dumps({"type": "hello", "token": first}))
+                    assert json.loads(program.recv(30))["type"] == "welcome"
+                    _keys(tmp_path, "revoke", "program")
+                    _expect_policy_close(program)
+                assert client.post("/api/logout").status_code == 204
+                _expect_policy_close(web_socket)
             assert client.post("/v1/chat/completions", json=body, headers=bearer).status_code == 401
+            client.cookies["lectern_session"] = session
             assert client.get("/api/conversations").status_code == 401
         assert server.stop() == 0
     assert "Traceback" not in server.text
     for secret in (first, metrics, session, "Marker of"):
         assert secret not in server.text
+    assert server.text.count(link) == 1, "on the console, and in no line of the log"
     assert "key=program" in server.text
+
+
+def _become_teacher(server: ServerProcess, client: httpx.Client) -> str:
+    """Makes the first teacher's account by the link on the console; the link's token."""
+    server.wait_for("/start/")
+    token = re.search(r"/start/([\w-]+)", server.text)
+    assert token is not None
+    new = {"name": "Dr. Wu", "login": "wu", "password": "correct horse"}
+    made = client.post(f"/api/links/{token[1]}", json=new)
+    assert made.status_code == 201, made.text
+    return token[1]
+
+
+def _expect_policy_close(web_socket: ClientConnection) -> None:
+    with pytest.raises(ConnectionClosed) as closed:
+        web_socket.recv(5)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
 
 
 def _bearer(key: str) -> dict[str, str]:

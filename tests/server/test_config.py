@@ -109,8 +109,9 @@ def test_a_secret_is_not_repeated() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_other_machines_are_let_in_only_on_purpose(host: str, tmp_path: Path) -> None:
     argv = ["--host", host, "--data-dir", str(tmp_path)]
+    assert load_config(argv).asks_for_login, "the page is for people with an account"
     with pytest.raises(ConfigError, match=r"no API keys.*scripts/keys create.*--insecure"):
-        load_config(argv)
+        load_config([*argv, "--login", "off"])
     assert not load_config([*argv, "--insecure"]).is_exposed
     named = load_config([*argv, "--api-keys-file", "~/keys.json"])
     assert named.is_exposed
@@ -125,8 +126,9 @@ def test_a_name_of_elsewhere_is_an_exposure(tmp_path: Path) -> None:
     """A proxy in front brings other machines to a server that listens on the loopback address."""
     argv = ["--allowed-hosts", "a.example", "--data-dir", str(tmp_path)]
     assert not load_config(argv[2:]).is_exposed
+    assert load_config(argv).asks_for_login
     with pytest.raises(ConfigError, match=r"--allowed-hosts a\.example would let other machines"):
-        load_config(argv)
+        load_config([*argv, "--login", "off"])
     assert not load_config([*argv, "--insecure"]).is_exposed
     assert load_config([*argv, "--api-keys-file", "keys.json"]).is_exposed
 

@@ -6,6 +6,12 @@ from playwright.sync_api import Locator, Page
 
 QUESTION = "When are office hours?"
 
+WITHOUT_CHIPS = """(prose) => {
+  const copy = prose.cloneNode(true);
+  for (const chip of copy.querySelectorAll('.cite')) chip.remove();
+  return copy.textContent;
+}"""
+
 
 class ChatPage:
     """One open page."""
@@ -24,8 +30,9 @@ class ChatPage:
 
     @property
     def text(self) -> str:
-        """The newest answer's text as it stands, blanks at the ends removed."""
-        return (self.answer.locator(".prose").text_content() or "").strip()
+        """The newest answer's text as it stands, blanks at the ends removed; chips that lead to
+        sources are no text."""
+        return str(self.answer.locator(".prose").evaluate(WITHOUT_CHIPS)).strip()
 
     def ask(self, text: str = QUESTION) -> None:
         """Writes a question and sends it by Enter."""

@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="the extra e2e is not installed")
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.browser.chat_page import ChatPage
+from tests.e2e.browser.school import School, Visit, open_school, visits
 from tests.support.server_process import ServerProcess
 
 CHROMIUM_OPTIONS = [
@@ -27,6 +28,8 @@ CHROMIUM_OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+expect.set_options(timeout=20_000)
 
 OpenChat = Callable[..., ChatPage]
 
@@ -51,6 +54,21 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def school(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[School]:
+    """A server with accounts and its first teacher."""
+    with open_school(tmp_path_factory.mktemp("school")) as school:
+        school.enrol_teacher(browser)
+        yield school
+
+
+@pytest.fixture
+def visit(browser: Browser, school: School) -> Iterator[Visit]:
+    """Opens pages of the school."""
+    with visits(browser, school.address) as visit:
+        yield visit
 
 
 @pytest.fixture

@@ -7,13 +7,16 @@ import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+from argon2 import PasswordHasher
 
 from engine.api import Script, create_scripted_engine
+from server.app.accounts import fold_login
 from server.app.factory import App, create_app
 from server.config import ServerConfig
 from server.lifespan import lifespan
@@ -21,8 +24,13 @@ from server.service.auth import COOKIE_NAME, UserId
 from server.service.generation import GenerationOptions
 from server.service.messages import Ask, Continue
 from server.service.runs import Run
+from server.store.column_types import utc_now
+from server.store.courses import Courses
+from server.store.enrolments import Enrolments
+from server.store.users import NewAccount, Users
 
 ALICE, BOB = UserId("alice-0001"), UserId("bob-000001")
+PASSWORD = "correct horse"
 QUESTION = "When are the office hours of the lab?"
 _COURSE = {"slug": "demo", "title": "Demo", "title_zh": "演示", "suggestions": [{"en": QUESTION}]}
 _MATERIAL = """# Staff
@@ -47,10 +55,30 @@ def write_course(folder: Path) -> Path:
 
 @dataclass
 class Site:
-    """A started site and what its scripted model was asked."""
+    """A started site and what its scripted model was asked. `tokens`: the sessions of accounts."""
 
     app: App
     prompts: list[str]
+    tokens: dict[UserId, str] = field(default_factory=dict)
+
+    async def account(
+        self, role: Literal["student", "teacher"], name: str, course: str | None = None
+    ) -> UserId:
+        """Somebody with an account, logged in, whose login is their name and whose password is
+        PASSWORD; with a course (id or slug), in it as the same."""
+        account = NewAccount(name, fold_login(name), _kept_password(), role)
+        row = await Users(self.app.database).add(account, link=None, at=utc_now())
+        user = UserId(row.id)
+        self.tokens[user] = await self.app.account_sessions.begin(row)
+        if course is not None:
+            found = await Courses(self.app.database).get(course)
+            assert found is not None, course
+            await Enrolments(self.app.database).enrol(found.id, user, role)
+        return user
+
+    def session(self, user: UserId) -> str:
+        """The value of the user's session cookie."""
+        return self.tokens.get(user) or self.app.service.auth.sign(user)
 
     def ask(self, text: str = QUESTION, *, id: str | None = None, **fields: Any) -> Ask:
         options = GenerationOptions(
@@ -73,7 +101,7 @@ class Site:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app),
             base_url="http://127.0.0.1",
-            cookies={COOKIE_NAME: self.app.service.auth.sign(user)},
+            cookies={COOKIE_NAME: self.session(user)},
         ) as client:
             yield client
 
@@ -119,10 +147,14 @@ async def open_site(
 
     config = ServerConfig(
         data_dir=data_dir,
-        secret="a secret for tests",
         max_model_len=max_model_len,
         kv_cache_tokens=kv_cache_tokens,
-        **{"drain_timeout_s": 0.2, "not_found_score": 0.0, **options},
+        **{
+            "secret": "a secret for tests",
+            "drain_timeout_s": 0.2,
+            "not_found_score": 0.0,
+            **options,
+        },
     )
     engine = create_scripted_engine(
         config.engine_config(Path("scripted")), Script(answer=recorded, **(script or {}))
@@ -143,6 +175,12 @@ async def events_of(run: Run) -> dict[str, list[dict[str, Any]]]:
             text = (text if event.type == "delta" else "") + data["text"]
     found["text"] = [{"text": text}]
     return found
+
+
+@cache
+def _kept_password() -> str:
+    """Hashed once, since that is made to be slow."""
+    return PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1).hash(PASSWORD)
 
 
 def new_key() -> str:

@@ -18,7 +18,7 @@ from server.service.errors import (
 )
 from server.service.messages import Continue, Edit, Feedback, Regenerate
 from server.store.messages import Outcome
-from tests.server.app.site import ALICE, BOB, QUESTION, Site, events_of, open_site
+from tests.server.app.site import ALICE, BOB, QUESTION, Site, events_of, open_site, write_course
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,8 @@ async def test_an_answer_streams_with_its_sources_and_is_stored_as_told(site: Si
     types = [event.type async for event in run.events()]
     assert types[:4] == ["accepted", "retrieval", "context", "start"]
     assert types[-1] == "finish"
-    assert set(types[4:-1]) <= {"progress", "delta"}
+    assert set(types[4:-2]) <= {"progress", "delta"}
+    assert types[-2] == "citation"
 
     events = await events_of(run)
     (accepted,), (retrieval,), (context,) = (
@@ -61,8 +62,9 @@ async def test_an_answer_streams_with_its_sources_and_is_stored_as_told(site: Si
     assert answer["state"] == "finished"
     assert answer["parent"] == accepted["user_message"]
     assert answer["max_tokens"] == 64
-    assert answer["passages"] == retrieval["passages"]
-    for name in ("finish_reason", "finish_detail", "usage", "timing", "can_continue"):
+    told = [passage | {"is_cited": False, "marks": []} for passage in retrieval["passages"]]
+    assert [p | {"is_cited": False, "marks": []} for p in answer["passages"]] == told
+    for name in ("finish_reason", "finish_detail", "usage", "timing", "can_continue", "no_support"):
         assert answer[name] == finish[name]
     assert answer["context"] == {name: context[name] for name in answer["context"]}
     question = await site.stored(accepted["user_message"])
@@ -180,7 +182,8 @@ async def test_not_found_is_said_without_a_model(tmp_path: Path) -> None:
         assert finish["finish_detail"] == {"type": "not_found"}
         answer = await site.stored(events["accepted"][0]["message"])
         assert (answer["not_found"], answer["can_continue"]) == (True, False)
-        assert answer["passages"] == retrieval["passages"]
+        none = {"is_cited": False, "marks": []}
+        assert answer["passages"] == [passage | none for passage in retrieval["passages"]]
         events = await site.answer("斑马为什么赢得马拉松？")
         assert events["text"][0]["text"].startswith("课程资料中没有找到相关内容。")
         assert site.prompts == []
@@ -249,6 +252,9 @@ async def test_history_that_does_not_fit_is_given_up_and_reported(tmp_path: Path
 
 async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path) -> None:
     question = "When are office hours in room B204, and what do late lab reports lose a day?"
+    course = write_course(tmp_path / "course")
+    more = "# Late work\n\nWhat late lab reports lose a day: ten percent, at office hours in room B204."
+    (course / "late.en.md").write_text(more, "utf-8")
     async with open_site(tmp_path, default_max_tokens=16) as site:
         (roomy,) = (await site.answer(question))["context"]
     assert (roomy["passages_used"], roomy["passages_dropped"]) == (2, 0)
@@ -261,7 +267,8 @@ async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path
         assert retrieval["dropped"] == 1
         answer = await site.stored(events["accepted"][0]["message"])
     assert answer["passages_dropped"] == 1
-    assert [notice["en"] for notice in answer["notices"]] == ["1 of 2 found passages used."]
+    told = {notice["kind"]: notice["en"] for notice in answer["notices"]}
+    assert told["passages_left_out"] == "1 of 2 found passages used."
 
 
 async def test_a_question_longer_than_the_window_is_told_with_all_sizes(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ async def test_what_is_not_there_is_told_as_json(site: Site) -> None:
         ):
             assert reply.status_code == 404
             assert reply.json()["error"]["message"]
-        assert (await client.post("/api/courses")).status_code == 405
+        assert (await client.post("/api/status")).status_code == 405
 
 
 async def test_the_page_starts_a_session_that_the_api_knows(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""The page's route, headers and static files, and that its two catalogues say the same."""
+"""The pages' routes, headers and static files, and that their catalogues say the same."""
 
 from __future__ import annotations
 
@@ -16,18 +16,25 @@ from starlette.responses import Response
 
 from server.app.pages import (
     LANGUAGES,
+    TABS,
     WEB_ROOT,
     content_security_policy,
     create_page_routes,
     load_catalogue,
 )
 from server.app.static_files import StaticTree
+from server.service.errors import UnauthorizedError
 
 pytestmark = pytest.mark.anyio
 
 STATIC = WEB_ROOT / "static"
-OWN_SCRIPTS = sorted((STATIC / "js").glob("*.js"))
-TEMPLATE = WEB_ROOT / "templates" / "chat.html"
+OWN_SCRIPTS = sorted((STATIC / "js").rglob("*.js"))
+CHAT_SCRIPTS = sorted((STATIC / "js").glob("*.js"))
+PARTS = ("", "teach", "entry")
+"""Each page's catalogue, besides the common one."""
+TEMPLATES = [WEB_ROOT / "templates" / f"{name}.html" for name in ("page", "chat", "teach", "entry")]
+ENTRY_PAGES = ("/login", "/join", "/join/ABCD2345", "/start/a-token")
+TEACHER_PAGES = ("/teach", "/teach/os", "/teach/os/log")
 
 
 def start_session(_request: Request, response: Response) -> None:
@@ -66,11 +73,62 @@ async def test_the_page_comes_with_a_session_and_security_headers(
     assert "unsafe" not in response.headers["content-security-policy"]
 
 
-async def test_nothing_in_the_page_is_inline(client: httpx.AsyncClient) -> None:
-    html = (await client.get("/c/abc")).text
-    assert re.findall(r"<script(?![^>]*\bsrc=)", html) == []
-    assert re.findall(r"<style|\bstyle=|\son\w+=", html) == []
-    assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", html) == []
+@pytest.mark.parametrize("path", ["/c/abc", *TEACHER_PAGES, *ENTRY_PAGES])
+async def test_nothing_in_a_page_is_inline(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.get(path)
+    assert response.status_code == 200
+    policy = directives(response.headers["content-security-policy"])
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert re.findall(r"<script(?![^>]*\bsrc=)", response.text) == []
+    assert re.findall(r"<style|\bstyle=|\son\w+=", response.text) == []
+    assert re.findall(r"""(?:src|href)=["'](?:https?:)?//""", response.text) == []
+
+
+@pytest.mark.parametrize("path", ENTRY_PAGES)
+async def test_entry_needs_no_session_and_starts_none(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.get(path)
+    assert "set-cookie" not in response.headers
+    # A code or token in the address is told to nobody else, and stays in no cache.
+    assert response.headers["referrer-policy"] == "no-referrer"
+    assert response.headers["cache-control"] == "no-store"
+
+
+async def test_what_an_address_names_is_text_in_its_page(client: httpx.AsyncClient) -> None:
+    hostile = "%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E"
+    for path in (f"/join/{hostile}", f"/start/{hostile}", f"/teach/{hostile}"):
+        response = await client.get(path)
+        assert "<script>alert" not in response.text, path
+
+
+async def test_a_tab_that_is_none_leads_to_the_course(client: httpx.AsyncClient) -> None:
+    response = await client.get("/teach/os/none")
+    assert (response.status_code, response.headers["location"]) == (303, "/teach/os")
+
+
+@pytest.mark.parametrize(
+    ("path", "back"),
+    [
+        ("/", "%2F"),
+        ("/c/abc", "%2Fc%2Fabc"),
+        ("/teach/os/log?kind=down", "%2Fteach%2Fos%2Flog%3Fkind%3Ddown"),
+    ],
+)
+async def test_who_must_log_in_is_led_there_and_back(path: str, back: str) -> None:
+    def refuse(_request: Request, _response: Response) -> None:
+        raise UnauthorizedError("Please log in.")
+
+    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(refuse)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://course.test") as client:
+        response = await client.get(path)
+        assert (response.status_code, response.headers["location"]) == (303, f"/login?next={back}")
+        assert response.headers["cache-control"] == "no-store"
+        assert (await client.get("/login")).status_code == 200
+
+
+async def test_the_chat_loads_nothing_of_the_other_pages(client: httpx.AsyncClient) -> None:
+    html = (await client.get("/")).text
+    assert html.count("modulepreload") == len(CHAT_SCRIPTS) - 1
+    assert not re.search(r"js/(teach|entry)/|i18n/(teach|entry)", html)
 
 
 @pytest.mark.parametrize("host", [None, "", "a b", "x; script-src *", "evil'", "h:123456", "a\nb"])
@@ -212,6 +270,7 @@ def test_the_first_load_is_light() -> None:
         for folder in ("js", "css", "vendor/markdown-it-15.0.3", "vendor/dompurify-3.5.0")
         for path in (STATIC / folder).rglob("*")
         if path.suffix in {".js", ".mjs", ".css", ".json"}
+        and not re.search(r"\b(teach|entry|forms)\b", path.relative_to(STATIC).as_posix())
     ]
     assert sum(len(gzip.compress(path.read_bytes(), 6)) for path in eager) < 250_000
 
@@ -224,8 +283,9 @@ def test_every_vendored_library_has_its_licence() -> None:
         assert (folder / "LICENSE").is_file()
 
 
-def test_the_catalogues_have_the_same_strings() -> None:
-    catalogues = {language: load_catalogue(language) for language in LANGUAGES}
+@pytest.mark.parametrize("part", PARTS)
+def test_the_catalogues_have_the_same_strings(part: str) -> None:
+    catalogues = {language: load_catalogue(language, part=part) for language in LANGUAGES}
     english = catalogues["en"]
     for language, catalogue in catalogues.items():
         assert all(text.strip() for text in catalogue.values())
@@ -253,31 +313,51 @@ ERROR_CODES = {
 }
 """Of the protocol."""
 
+API_WORDS = {
+    *("markdown", "text", "html", "csv", "pdf", "docx", "pptx"),
+    *("waiting", "parsing", "ready", "failed", "duplicate"),
+    *("teacher", "student"),
+    *("title", "heading", "text"),
+}
+"""Formats and states of materials, roles, and columns of a passage."""
+
 
 def test_every_string_that_is_used_exists_and_is_used() -> None:
-    keys = {key.removesuffix(".one") for key in load_catalogue("en")}
-    template = TEMPLATE.read_text("utf-8")
-    scripts = "\n".join(path.read_text("utf-8") for path in OWN_SCRIPTS)
-    used = set(re.findall(r"""\bt\(["']([\w.]+)["']\)""", template))
-    used |= set(re.findall(r'data-t(?:-[\w-]+)?="([\w.]+)"', template))
-    quoted = set(re.findall(r'"([\w.]+)"', scripts))
-    used |= {text for text in quoted if text in keys or _is_key(text, keys)}
-    # Keys that a script puts together, such as `error.${code}`, from words that it has.
-    words = quoted | ERROR_CODES
-    for prefix in re.findall(r"`(\w+\.)\$\{\w+\}`", scripts):
-        used |= {key for key in keys if key.startswith(prefix) and key.split(".")[1] in words}
+    catalogues = [load_catalogue("en", part=part) for part in PARTS]
+    assert len(set().union(*catalogues)) == sum(map(len, catalogues)), "a key stands in two"
+    keys = {key.removesuffix(".one") for catalogue in catalogues for key in catalogue}
+    used = used_keys(TEMPLATES, OWN_SCRIPTS, keys)
     assert used - keys == set()
     assert keys - used == set()
 
 
-def test_every_singular_is_one_of_a_plural() -> None:
-    scripts = "\n".join(path.read_text("utf-8") for path in OWN_SCRIPTS)
-    plurals = set(re.findall(r'\bplural\("([\w.]+)"', scripts))
-    for language in LANGUAGES:
-        catalogue = load_catalogue(language)
-        singulars = {key.removesuffix(".one") for key in catalogue if key.endswith(".one")}
-        assert singulars == (plurals if language == "en" else set()), language
-        assert all("{count}" in catalogue[key] for key in plurals), language
+@pytest.mark.parametrize("part", PARTS)
+def test_every_page_finds_its_strings(part: str) -> None:
+    """What a page's own files and the shared ones use is in the catalogues that it loads."""
+    loaded = load_catalogue("en") | (load_catalogue("en", part=part) if part else {})
+    own = sorted((STATIC / "js" / part).glob("*.js")) if part else CHAT_SCRIPTS
+    template = WEB_ROOT / "templates" / f"{part or 'chat'}.html"
+    every = {key.removesuffix(".one") for name in PARTS for key in load_catalogue("en", part=name)}
+    used = used_keys([template], own, every)
+    assert len(used) > 10
+    assert used - {key.removesuffix(".one") for key in loaded} == set()
+
+
+def used_keys(templates: list[Path], scripts: list[Path], keys: set[str]) -> set[str]:
+    """The keys that templates and scripts name."""
+    template = "\n".join(path.read_text("utf-8") for path in templates)
+    script = "\n".join(path.read_text("utf-8") for path in scripts)
+    used = set(re.findall(r"""\bt\(["']([\w.]+)["']\)""", template))
+    used |= set(re.findall(r'data-t(?:-[\w-]+)?="([\w.]+)"', template))
+    used |= {f"tab.{tab}" for tab in TABS} if '"tab." ~' in template else set()
+    quoted = set(re.findall(r'"([\w.]+)"', script))
+    used |= {text for text in quoted if text in keys or _is_key(text, keys)}
+    # Keys that a script puts together, such as `error.${code}`, from words that it has: its own,
+    # those of the protocol, and values of fields of the API.
+    words = quoted | ERROR_CODES | API_WORDS
+    for prefix in re.findall(r"`(\w+\.)\$\{[\w.]+\}`", script):
+        used |= {key for key in keys if key.startswith(prefix) and key.split(".")[1] in words}
+    return used
 
 
 def _is_key(text: str, keys: set[str]) -> bool:
@@ -292,7 +372,7 @@ def test_every_error_code_of_the_protocol_has_its_words() -> None:
 
 
 def test_the_catalogues_are_plain_json() -> None:
-    for language in LANGUAGES:
-        text = (STATIC / "js" / "i18n" / f"{language}.json").read_text("utf-8")
+    for path in (STATIC / "js" / "i18n").iterdir():
+        text = path.read_text("utf-8")
         pairs = json.loads(text, object_pairs_hook=list)
         assert len(pairs) == len(dict(pairs)), "a key stands twice"

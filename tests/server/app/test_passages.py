@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app.passages import (
+from server.app.materials.document import (
+    Block,
     Document,
+    Part,
     PassageLimits,
     PassageText,
-    Section,
-    estimate_tokens,
-    first_heading,
-    split,
+    Place,
 )
+from server.app.materials.markdown import markdown_document
+from server.app.materials.text import paragraphs
+from server.app.passages import estimate_tokens, split
 
 SAMPLE = Path(__file__).parents[3] / "server" / "app" / "sample_course"
 
@@ -24,8 +26,11 @@ SAMPLE = Path(__file__).parents[3] / "server" / "app" / "sample_course"
 def passages(
     text: str, *, least: int = 0, most: int = 260, is_markdown: bool = True
 ) -> list[PassageText]:
-    document = Document("Guide", (Section(text, is_markdown=is_markdown),))
-    return split(document, limits=PassageLimits(least, most))
+    if is_markdown:
+        document = markdown_document(text, "Guide")
+    else:
+        document = Document("Guide", (Part((), tuple(paragraphs(text))),), text, "text")
+    return split(document, PassageLimits(least, most))
 
 
 def test_each_section_is_a_passage_with_its_path() -> None:
@@ -100,10 +105,37 @@ def test_long_paragraphs_are_cut_between_sentences() -> None:
 
 def test_short_sections_share_a_passage_and_keep_their_headings() -> None:
     text = "# Guide\n\n## One\n\nFirst.\n\n## Two\n\nSecond.\n\n## Three\n\n" + "word " * 60
-    first, last = passages(text, least=20)
+    first, last = passages(text, least=20, most=75)
     assert first.text == "First.\n\n**Two**\n\nSecond."
     assert first.locator == "One, Two"
     assert last.locator == "Three"
+
+
+def test_a_short_section_joins_a_long_one_only_under_the_same_heading() -> None:
+    long = "word " * 60
+    text = f"## One\n\n### A\n\n{long}\n\n### B\n\nShort.\n\n## Two\n\n### C\n\n{long}"
+    first, last = passages(text, least=20)
+    assert first.locator == "One › A, B"
+    assert first.text.endswith("**B**\n\nShort.")
+    assert last.locator == "Two › C"
+
+
+def test_a_section_and_the_one_inside_it_have_the_path_of_the_inner_one() -> None:
+    (passage,) = passages("## Labs\n\nFour of them.\n\n### Lab 1\n\nTokens.\n", least=20)
+    assert passage.locator == "Labs › Lab 1"
+    assert passage.text == "Four of them.\n\n**Lab 1**\n\nTokens."
+
+
+def test_a_part_without_heading_may_follow_one_with_a_heading() -> None:
+    parts = [Part(("Hi",), (Block("paragraph", "a"),)), Part((), (Block("paragraph", "b"),))]
+    (passage,) = split(Document("Slides", tuple(parts), "", "pptx"), PassageLimits(20, 100))
+    assert (passage.locator, passage.text) == ("Hi", "a\n\nb")
+
+
+def test_a_long_section_is_cut_into_passages_of_about_one_size() -> None:
+    text = "\n\n".join("word " * 40 for _ in range(9))  # 48 tokens each
+    sizes = [p.num_tokens for p in passages(text, least=150, most=400)]
+    assert sizes == [192, 240]
 
 
 def test_a_heading_without_text_is_still_found() -> None:
@@ -112,9 +144,23 @@ def test_a_heading_without_text_is_still_found() -> None:
     assert passage.headings == ("Guide", "Coming soon")
 
 
-def test_a_section_keeps_its_own_locator() -> None:
-    document = Document("Slides", (Section("One.", "page 1"), Section("# A\n\nTwo.", "page 2")))
-    assert [p.locator for p in split(document)] == ["page 1", "page 2 › A"]
+def test_a_passage_says_from_where_to_where_it_runs() -> None:
+    blocks = [Block("paragraph", f"Paragraph {n}.", place=Place(page=n)) for n in (1, 1, 2)]
+    parts = (Part(("A",), tuple(blocks)), Part(("B",), (blocks[2],)))
+    found = split(Document("Slides", parts, "", "pdf"), PassageLimits(0, 100))
+    assert [p.locator for p in found] == ["pp. 1–2 › A", "p. 2 › B"]
+    assert [p.place for p in found] == [Place(page=1, to_page=2), Place(page=2)]
+
+
+def test_a_piece_of_a_long_table_says_which_rows_it_has() -> None:
+    rows = "\n".join(f"| row {i} | value {i} |" for i in range(2, 42))
+    table = Block("table", rows, head="| a | b |\n| --- | --- |\n", place=Place(row=2, to_row=41))
+    found = split(Document("Sheet", (Part((), (table,)),), "", "csv"), PassageLimits(0, 100))
+    assert len(found) > 2
+    for passage in found:
+        numbers = [int(line.split()[2]) for line in passage.text.split("\n")[2:]]
+        assert (passage.place.row, passage.place.to_row) == (numbers[0], numbers[-1])
+    assert sum(p.text.count("| row") for p in found) == 40
 
 
 def test_plain_text_has_paragraphs_and_no_headings() -> None:
@@ -123,21 +169,13 @@ def test_plain_text_has_paragraphs_and_no_headings() -> None:
     assert passage.headings == ("Guide",)
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [("# A `b` *c*\n", "A b c"), ("Title\n=====\n", "Title"), ("## Low\n", None), ("", None)],
-)
-def test_first_heading(text: str, title: str | None) -> None:
-    assert first_heading(text) == title
-
-
 @pytest.mark.parametrize("path", sorted(SAMPLE.glob("*.md")), ids=lambda path: path.name)
 def test_sample_course_passages_are_of_a_good_size(path: Path) -> None:
-    text = path.read_text("utf-8")
-    found = split(Document(first_heading(text) or "", (Section(text),)))
-    assert found
-    assert all(10 <= estimate_tokens(p.text) <= 400 for p in found)
-    assert len({p.headings for p in found}) == len(found), "each section is one passage"
+    found = split(markdown_document(path.read_text("utf-8"), path.stem))
+    sizes = [p.num_tokens for p in found]
+    assert max(sizes) <= 400
+    assert len(sizes) == 1 or min(sizes) >= 100
+    assert len({p.headings for p in found}) == len(found)
 
 
 _WORDS = st.integers(0, 10**6).map(lambda n: f"w{n}")

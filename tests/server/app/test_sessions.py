@@ -6,13 +6,10 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from server.app.pages import create_page_routes
 from server.app.sessions import Sessions, load_secret
 from server.service.auth import Auth
 from server.service.errors import UnauthorizedError
@@ -75,21 +72,14 @@ def test_behind_a_proxy_with_tls_the_cookie_is_secure(way: str, is_secure: bool)
     assert ("; Secure" in response.headers["set-cookie"]) is is_secure
 
 
-@pytest.mark.anyio
-@pytest.mark.one_loop
-async def test_a_page_that_others_reach_asks_for_a_key() -> None:
-    auth = Auth(b"0123456789abcdef", ["sk-one"], asks_for_login=True)
-    site = httpx.ASGITransport(Starlette(routes=create_page_routes(Sessions(auth).start)))
-    async with httpx.AsyncClient(transport=site, base_url="http://course.test") as client:
-        for credentials in (None, ("me", "wrong"), ("sk-one", "me")):
-            refused = await client.get("/", auth=credentials)
-            assert refused.status_code == 401
-            assert refused.headers["www-authenticate"].startswith("Basic ")
-            assert "set-cookie" not in refused.headers
-            assert "<" not in refused.text, "not a word of the page"
-        page = await client.get("/", auth=("me", "sk-one"))
-        assert page.status_code == 200
-        cookie = page.headers["set-cookie"]
-        assert auth.user_from_cookie(cookie.partition(";")[0]) is not None
-        assert "sk-one" not in cookie
-        assert (await client.get("/c/abc")).status_code == 200, "the cookie is enough"
+def test_where_people_log_in_a_page_starts_no_session() -> None:
+    response = Response()
+    with pytest.raises(UnauthorizedError):
+        Sessions(Auth(b"0123456789abcdef", asks_for_login=True)).start(request(), response)
+    assert "set-cookie" not in response.headers
+
+
+def test_a_cookie_can_be_dropped() -> None:
+    response = Response()
+    Sessions(Auth(b"0123456789abcdef")).put(request(), response, "", max_age_s=0)
+    assert "; Max-Age=0;" in response.headers["set-cookie"]

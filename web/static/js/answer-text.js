@@ -1,7 +1,7 @@
 // The text of one answer while it grows: finished blocks are made once and stay; only the last
 // block is made again.
 
-import { chipCitations } from "./citations.js";
+import { chipCitations, markCitations } from "./citations.js";
 import { closeCode, dressCode } from "./code-blocks.js";
 import { parseBlocks, renderBlocks } from "./markdown.js";
 import { typeset } from "./math.js";
@@ -14,17 +14,27 @@ export class AnswerText {
   #openNodes = [];
   #openFence = null;
   #passages = new Map();
+  #citations = null;
 
-  constructor(root) {
+  #question;
+
+  /** `question`: the text that is answered. */
+  constructor(root, question) {
     this.#root = root;
+    this.#question = question;
   }
 
-  /** Shows `text` (with `seams`: offsets where continuations begin) and `passages` to cite. */
-  show(text, seams, passages) {
-    const source = markSeams(text, seams);
+  /**
+   * Shows `text` (with `seams`: offsets where continuations begin), `passages` to cite, and the
+   * server's `citations`, null while the text grows.
+   */
+  show(text, seams, passages, citations) {
+    const marked = markCitations(text, seams, citations);
+    const source = markSeams(marked.text, marked.seams);
     const numbers = [...passages.keys()].join();
     const isGrowth = source.startsWith(this.#source) && numbers === [...this.#passages.keys()].join();
     this.#passages = passages;
+    this.#citations = citations;
     if (isGrowth && source.length === this.#source.length) return;
     if (!isGrowth) this.#clear();
     this.#source = source;
@@ -71,7 +81,7 @@ export class AnswerText {
   }
 
   #dress(fragment) {
-    chipCitations(fragment, this.#passages);
+    chipCitations(fragment, { passages: this.#passages, citations: this.#citations, question: this.#question });
     showSeams(fragment);
     dressCode(fragment);
     typeset(fragment);

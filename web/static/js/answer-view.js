@@ -1,15 +1,18 @@
 // One answer in the transcript.
 
 import { AnswerText } from "./answer-text.js";
+import { joinCitations } from "./citations.js";
 import { copyText } from "./code-blocks.js";
 import { contextMeter, detailRows } from "./details.js";
 import { element, fill, icon } from "./elements.js";
 import { describeFinish, describePhase } from "./finish.js";
+import { FeedbackButtons } from "./feedback.js";
 import { number, percent, plural, t } from "./i18n.js";
 import { citable, sourcesSection } from "./sources.js";
 
 /**
- * `actions`: {continueAnswer(answer), retry(answer), newConversation(), openSource(passage)};
+ * `question` is the text that is answered. `actions`: {continueAnswer(answer), retry(answer), newConversation(), openSource(passage),
+ * judge(answer, value, note)};
  * `onRendered` is called after each render, when the height may have changed.
  */
 export class AnswerView {
@@ -17,11 +20,12 @@ export class AnswerView {
   #actions;
   #onRendered;
   #text;
+  #citations = null;
   #frame = null;
   #needsAll = true;
   #listener = (event) => this.#schedule(event.detail === "all");
 
-  constructor(answer, actions, onRendered) {
+  constructor(answer, question, actions, onRendered) {
     this.#answer = answer;
     this.#actions = actions;
     this.#onRendered = onRendered;
@@ -36,7 +40,7 @@ export class AnswerView {
       this.prose,
       this.tail,
     );
-    this.#text = new AnswerText(this.prose);
+    this.#text = new AnswerText(this.prose, question);
     this.prose.addEventListener("click", (event) => this.#openCitation(event));
     answer.addEventListener("change", this.#listener);
     this.#render();
@@ -64,7 +68,8 @@ export class AnswerView {
   #render() {
     this.#frame = null;
     const answer = this.#answer;
-    this.#text.show(answer.text, answer.seams, citable(answer));
+    if (this.#needsAll) this.#citations = answer.isRunning ? null : joinCitations(answer.text, answer.citations);
+    this.#text.show(answer.text, answer.seams, citable(answer), this.#citations);
     if (this.#needsAll || this.root.dataset.phase !== answer.phase) this.#renderFrame();
     this.#needsAll = false;
     this.#onRendered(this);
@@ -86,6 +91,7 @@ export class AnswerView {
     fill(
       this.tail,
       isNotice ? notice(finish, action) : null,
+      answer.noSupport ? notice({ tone: "amber", text: t("notice.noSupport") }, null) : null,
       sourcesSection(answer, this.#actions.openSource),
       this.#foot(finish, isNotice ? null : action),
     );
@@ -125,11 +131,21 @@ export class AnswerView {
       : element("span", { class: `finish finish-${finish.tone}` }, icon(finish.tone === "done" ? "check" : "info"), finish.text);
     const rows = detailRows(answer);
     const meter = contextMeter(answer.context);
+    const feedback = answer.id !== null && answer.text ? this.#feedback() : null;
     const drawer = rows === null && meter === null ? null : element("div", { class: "details", hidden: true }, rows, meter);
     return element(
       "div",
       { class: "answer-foot" },
-      element("div", { class: "foot-line" }, words, action, drawer && this.#detailsButton(drawer), answer.text && this.#copyButton()),
+      element(
+        "div",
+        { class: "foot-line" },
+        words,
+        action,
+        feedback?.buttons,
+        drawer && this.#detailsButton(drawer),
+        answer.text && this.#copyButton(),
+      ),
+      feedback?.note,
       drawer,
     );
   }
@@ -154,6 +170,14 @@ export class AnswerView {
     return button;
   }
 
+  #feedback() {
+    const answer = this.#answer;
+    return new FeedbackButtons(answer.feedback, (value, note) => {
+      answer.feedback = value === "none" ? null : { value, note };
+      return this.#actions.judge(answer, value, note);
+    });
+  }
+
   #copyButton() {
     const label = element("span", {}, t("action.copy"));
     const button = element("button", { class: "quiet copy-answer", type: "button" }, icon("copy"), label);
@@ -174,7 +198,8 @@ export class AnswerView {
       card.classList.toggle("source-cited", isCited);
       if (isCited) card.closest(".fold")?.setAttribute("open", "");
     }
-    this.#actions.openSource(passage);
+    const citation = this.#citations?.[Number(chip.dataset.index ?? -1)];
+    this.#actions.openSource(citation ? { ...passage, marks: citation.marks } : passage);
   }
 }
 

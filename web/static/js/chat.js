@@ -119,6 +119,11 @@ export class Chat extends EventTarget {
     this.#tell("running");
   }
 
+  /** Tells the server what its reader thinks of an answer; returns whether it could be sent. */
+  judge(answer, value, note) {
+    return this.#connection.send({ type: "feedback", id: newId(), message: answer.id, value, ...(note ? { note } : {}) });
+  }
+
   stop() {
     const answer = this.conversation.runningAnswer;
     if (answer === null || answer.isStopping) return;

@@ -1,17 +1,80 @@
-// [1] in an answer becomes a chip, where the answer has a source of that number.
+// Chips in an answer that lead to its sources: where the model names one as [1], and behind the
+// sentences that the server found support for. Numbers that no source has are dropped.
 
 import { element } from "./elements.js";
 import { t } from "./i18n.js";
+import { utf16Offset } from "./offsets.js";
 
+/** The server has the same expression, and the same rules for what only looks like a marker. */
 const CITATION = /[[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]/g;
+const BEHIND_WORD = /[A-Za-z0-9_)\]]$/;
 const SKIPPED = "pre, code, a, .math, .cite";
+/** A citation travels through Markdown as one private character, which says its index. */
+const FIRST_MARK = 0xe200;
+const MOST_MARKS = 256;
+const MARKS = new RegExp(`[\\u{${FIRST_MARK.toString(16)}}-\\u{${(FIRST_MARK + MOST_MARKS - 1).toString(16)}}]`, "gu");
+/** Lines that stop being what they are when something is appended. */
+const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$)/;
 
-/** Replaces citations below `root` by chips; `passages` maps a number to its passage. */
-export function chipCitations(root, passages) {
-  if (passages.size === 0) return;
+/**
+ * The server's citations, with those of neighbouring sentences in one paragraph that rest on the
+ * same source as one: behind the last of them, with the marks of all.
+ */
+export function joinCitations(text, citations) {
+  if (citations === null) return null;
+  const joined = [];
+  for (const citation of citations) {
+    const last = joined.at(-1);
+    const isNext =
+      last?.by === "match" &&
+      citation.by === "match" &&
+      citation.n === last.n &&
+      /^[^\S\n]*$/.test(text.slice(utf16Offset(text, last.end), utf16Offset(text, citation.start)));
+    if (isNext) joined[joined.length - 1] = { ...citation, start: last.start, marks: [...last.marks, ...citation.marks] };
+    else joined.push(citation);
+  }
+  return joined;
+}
+
+/**
+ * {text, seams} with a private character behind each sentence of `citations` that was matched;
+ * `seams` are moved along.
+ */
+export function markCitations(text, seams, citations) {
+  const clean = text.replace(MARKS, "\uFFFD");
+  const marks = (citations ?? [])
+    .map((citation, index) => ({ index, at: citation.by === "match" ? markPlace(clean, utf16Offset(clean, citation.end)) : null }))
+    .filter(({ index, at }) => at !== null && index < MOST_MARKS)
+    .sort((a, b) => a.at - b.at);
+  let result = "";
+  let from = 0;
+  for (const { index, at } of marks) {
+    result += clean.slice(from, at) + String.fromCharCode(FIRST_MARK + index);
+    from = at;
+  }
+  const moved = seams.map((seam) => seam + marks.filter(({ at }) => at < seam).length);
+  return { text: result + clean.slice(from), seams: moved };
+}
+
+/** Not behind the end of a table cell, nor on a line that would no longer close its block. */
+function markPlace(text, end) {
+  let at = end;
+  while (at > 0 && /[\s|]/.test(text[at - 1])) at -= 1;
+  const line = text.slice(text.lastIndexOf("\n", at - 1) + 1, at);
+  return at === 0 || FRAGILE_LINE.test(line) ? null : at;
+}
+
+/**
+ * Replaces citations below `root` by chips. `passages` maps a number to its passage, `citations`
+ * are the server's, null while the answer still grows. An unknown number that stands so in the
+ * `question` or a passage is a quotation and stays.
+ */
+export function chipCitations(root, { passages, citations, question }) {
+  const quoted = [question, ...[...passages.values()].map(({ text }) => text ?? "")];
   for (const node of textNodes(root)) {
-    const parts = split(node.data, passages);
-    if (parts !== null) node.replaceWith(...parts);
+    const isSkipped = node.parentElement?.closest(SKIPPED);
+    const parts = isSkipped ? [node.data.replace(MARKS, "")] : chips(node.data, passages, citations, quoted);
+    if (parts.length !== 1 || parts[0] !== node.data) node.replaceWith(...parts);
   }
 }
 
@@ -19,26 +82,51 @@ function textNodes(root) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   const nodes = [];
   while (walker.nextNode()) {
-    const node = walker.currentNode;
-    if (/[[【]/.test(node.data) && !node.parentElement?.closest(SKIPPED)) nodes.push(node);
+    if (walker.currentNode.data.search(MARKS) >= 0 || /[[【]/.test(walker.currentNode.data)) nodes.push(walker.currentNode);
   }
   return nodes;
 }
 
-function split(text, passages) {
+function chips(text, passages, citations, quoted) {
+  return named(text, passages, quoted).flatMap((part) => (typeof part === "string" ? matched(part, passages, citations) : [part]));
+}
+
+/** What the model has named. */
+function named(text, passages, quoted) {
   const parts = [];
   let end = 0;
   for (const match of text.matchAll(CITATION)) {
     const numbers = match[1].split(/\s*[,，、]\s*/).map(Number);
-    if (!numbers.every((n) => passages.has(n))) continue;
-    parts.push(text.slice(end, match.index), ...numbers.map((n) => chip(n, passages.get(n))));
+    const before = text.slice(end, match.index);
+    if (isNoMarker(match, numbers, before, parts.length > 0)) continue;
+    const known = numbers.filter((n) => passages.has(n));
+    if (known.length < numbers.length && quoted.some((source) => source.includes(match[0]))) continue;
+    parts.push(known.length > 0 ? before : before.trimEnd(), ...known.map((n) => chip(n, passages.get(n))));
     end = match.index + match[0].length;
   }
-  if (parts.length === 0) return null;
-  return [...parts, text.slice(end)];
+  return [...parts, text.slice(end)].filter((part) => part !== "");
 }
 
-function chip(n, passage) {
+function isNoMarker(match, numbers, before, isBehindMarker) {
+  if (numbers.includes(0) || match.input[match.index + match[0].length] === "(") return true;
+  return before === "" && isBehindMarker ? false : BEHIND_WORD.test(before.replace(MARKS, ""));
+}
+
+/** What the server has found support for. */
+function matched(text, passages, citations) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(MARKS)) {
+    const index = match[0].charCodeAt(0) - FIRST_MARK;
+    const n = citations?.[index]?.n;
+    parts.push(text.slice(end, match.index));
+    if (passages.has(n)) parts.push(chip(n, passages.get(n), index));
+    end = match.index + 1;
+  }
+  return [...parts, text.slice(end)].filter((part) => part !== "");
+}
+
+function chip(n, passage, index = null) {
   const name = t("source.cited", { n, title: passage.title });
-  return element("button", { class: "cite", type: "button", data: { n }, "aria-label": name, title: `${passage.title} · ${passage.locator}` }, String(n));
+  return element("button", { class: "cite", type: "button", data: index === null ? { n } : { n, index }, "aria-label": name, title: `${passage.title} · ${passage.locator}` }, String(n));
 }

@@ -15,8 +15,12 @@ export function element(name, attributes = {}, ...children) {
     else if (key === "data") Object.assign(node.dataset, value);
     else node.setAttribute(key, value === true ? "" : String(value));
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.append(...shown(children));
   return node;
+}
+
+function shown(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }
 
 const PATHS = {
@@ -38,6 +42,8 @@ const PATHS = {
   cut: "M4 7h16M4 12h16M4 17h5M13 17h.100M17 17h.100",
   alert: "M12 4.500l8.500 15h-17zM12 10v4.500M12 17v.200",
   info: "M12 4a8 8 0 100 16 8 8 0 000-16zM12 11v5M12 8v.200",
+  up: "M7 11v9H4v-9zM7 11l4-7c1.600 0 2.500 1.200 2.200 2.700L12.600 10H19a1.800 1.800 0 011.800 2.200l-1.300 6.200A2 2 0 0117.500 20H7",
+  down: "M17 13V4h3v9zM17 13l-4 7c-1.600 0-2.500-1.200-2.200-2.700l.600-3.300H5a1.800 1.800 0 01-1.800-2.200l1.300-6.200A2 2 0 016.500 4H17",
   external: "M9 6H6v12h12v-3M13 5h6v6M19 5l-8 8",
 };
 
@@ -53,8 +59,8 @@ export function icon(name) {
   return svg;
 }
 
-/** Replaces the children of `node`, leaving out null. */
+/** Replaces the children of `node`, leaving out null and false. */
 export function fill(node, ...children) {
-  node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  node.replaceChildren(...shown(children));
   return node;
 }

@@ -1,4 +1,5 @@
-// The page's language: one catalogue per language, read at start and on a switch.
+// The page's language: catalogues per language, read at start and on a switch. All pages share one;
+// those that are not the chat have one more, which <html data-part> names.
 
 const LANGUAGES = { en: "en", zh: "zh-CN" };
 const COOKIE = "lectern_lang";
@@ -73,8 +74,15 @@ function translateShell() {
 }
 
 async function load(name) {
+  const { part } = document.documentElement.dataset;
+  const names = part ? [name, `${part}.${name}`] : [name];
+  const parts = await Promise.all(names.map(readCatalogue));
+  catalogue = Object.assign({}, ...parts);
+  current = name;
+}
+
+async function readCatalogue(name) {
   const response = await fetch(new URL(`./i18n/${name}.json`, import.meta.url));
   if (!response.ok) throw new Error(`catalogue ${name}: ${response.status}`);
-  catalogue = await response.json();
-  current = name;
+  return response.json();
 }

@@ -1,6 +1,7 @@
 // Puts the page together.
 
-import { api } from "./api.js";
+import { showAccount } from "./account.js";
+import { api, loginAddress } from "./api.js";
 import { Chat } from "./chat.js";
 import { Composer } from "./composer.js";
 import { Connection, socketUrl } from "./connection.js";
@@ -8,12 +9,13 @@ import { element, fill, icon } from "./elements.js";
 import { language, onLanguageChange, setLanguage, startLanguage, t } from "./i18n.js";
 import { ConnectionBar, ModelNote } from "./model-note.js";
 import { Outbox } from "./outbox.js";
-import { keep, kept, nextTheme, theme } from "./preferences.js";
+import { keep, kept } from "./preferences.js";
 import { Runs } from "./runs.js";
 import { Scrolling } from "./scrolling.js";
 import { Sidebar, courseTitle } from "./sidebar.js";
 import { SourcePanel } from "./source-panel.js";
 import { Status } from "./status.js";
+import { themeButton } from "./theme-button.js";
 import { Transcript } from "./transcript.js";
 import { showWelcome } from "./welcome.js";
 
@@ -21,6 +23,8 @@ const COURSE = "lectern.course";
 // What this tab shows. A reload that has begun already drops what is pushed to the history then, so
 // the address alone does not always know.
 const OPEN = "lectern.open";
+/** How the server closes a socket whose user may no longer use it. */
+const POLICY_VIOLATION = 1008;
 const find = (selector) => document.querySelector(selector);
 
 await startLanguage();
@@ -40,9 +44,11 @@ const transcript = new Transcript(find("#messages"), scrolling, {
   retry: (answer) => chat.retry(answer),
   newConversation: () => startNew(),
   openSource: (passage) => panel.open(passage),
+  judge: (answer, value, note) => chat.judge(answer, value, note),
 });
 
 let courses = [];
+let me = null;
 
 function pathOf(conversation) {
   return `/c/${encodeURIComponent(conversation)}`;
@@ -64,10 +70,19 @@ function showFrame() {
   const shown = course();
   find("#course-title").textContent = shown ? courseTitle(shown) : "";
   document.title = shown ? `${courseTitle(shown)} · Lectern` : "Lectern";
+  showAccount(find("#account"), me, shown, leave);
+  find(".dock").hidden = isEmpty && shown === null;
+}
+
+async function leave() {
+  await api.logOut();
+  location.assign("/login");
 }
 
 function startNew({ push = true } = {}) {
-  const id = chat.conversation.course ?? kept("localStorage", COURSE) ?? courses[0]?.id ?? null;
+  const asked = new URLSearchParams(location.search).get("course");
+  const named = courses.find(({ id, slug }) => asked !== null && (asked === id || asked === slug));
+  const id = named?.id ?? chat.conversation.course ?? kept("localStorage", COURSE) ?? courses[0]?.id ?? null;
   if (push) history.pushState({}, "", "/");
   chat.startNew(courses.some((known) => known.id === id) ? id : (courses[0]?.id ?? null));
   composer.focus();
@@ -98,14 +113,6 @@ function showProblem(text, retry = null) {
   });
   fill(bar, icon("alert"), element("span", {}, text), button);
   bar.hidden = false;
-}
-
-function showThemeButton() {
-  const name = { "": "auto", light: "sun", dark: "moon" }[theme()];
-  const button = find("#theme");
-  fill(button, icon(name));
-  button.title = t(`theme.${name}`);
-  button.setAttribute("aria-label", t(`theme.${name}`));
 }
 
 chat.addEventListener("show", () => {
@@ -162,16 +169,15 @@ sidebar.addEventListener("course", (event) => {
 connection.addEventListener("welcome", (event) => {
   modelNote.model = event.detail.model ?? null;
 });
+connection.addEventListener("state", () => {
+  if (connection.state === "waiting" && connection.closeCode === POLICY_VIOLATION) checkMembership();
+});
 window.addEventListener("popstate", () => {
   const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
   if (id) open(decodeURIComponent(id), { push: false });
   else startNew({ push: false });
 });
 
-find("#theme").addEventListener("click", () => {
-  nextTheme();
-  showThemeButton();
-});
 find("#language").addEventListener("click", () => setLanguage(language() === "zh" ? "en" : "zh"));
 onLanguageChange(() => {
   transcript.refresh();
@@ -180,15 +186,43 @@ onLanguageChange(() => {
   connectionBar.refresh();
   composer.refresh();
   showFrame();
-  showThemeButton();
 });
 
-showThemeButton();
+themeButton(find("#theme"));
 modelNote.refresh();
+
+/** Reads who this is and their courses; whether they are known at all. */
+async function readCourses() {
+  try {
+    [{ me }, courses] = await Promise.all([api.me(), api.courses()]);
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    location.assign(loginAddress());
+    return false;
+  }
+  return true;
+}
+
+/** The server has closed the connection for cause: the account or a place in a course has ended. */
+async function checkMembership() {
+  const { course: shown } = chat.conversation;
+  try {
+    if (!(await readCourses())) return;
+  } catch {
+    return;
+  }
+  if (shown === null || courses.some(({ id }) => id === shown)) return;
+  keep("localStorage", COURSE, null);
+  history.replaceState({}, "", "/");
+  chat.startNew(courses[0]?.id ?? null);
+  sidebar.showCourses(courses, chat.conversation.course);
+  sidebar.reload(chat.conversation.course);
+  showProblem(t("course.left"));
+}
 
 async function start() {
   try {
-    courses = await api.courses();
+    if (!(await readCourses())) return;
   } catch {
     showProblem(t("courses.unreachable"), start);
     return;
@@ -198,6 +232,7 @@ async function start() {
     await open(conversation, { push: false });
     if (chat.conversation.id) history.replaceState({}, "", pathOf(chat.conversation.id));
   } else startNew({ push: false });
+  if (location.search) history.replaceState({}, "", location.pathname);
   sidebar.showCourses(courses, chat.conversation.course);
   if (chat.conversation.course) sidebar.reload(chat.conversation.course);
   // After the conversation is known, so that the welcome finds what it should follow.

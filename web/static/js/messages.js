@@ -1,5 +1,7 @@
 // Questions and answers as the page knows them: from the history, or folded from a run's events.
 
+import { utf16Offset } from "./offsets.js";
+
 /** Ends that nobody asked for, by the type of their detail; the store has the same rule. */
 const INTERRUPTED = new Set(["client_gone", "slow_client", "deadline", "shutdown"]);
 
@@ -27,6 +29,11 @@ export class Answer extends EventTarget {
   passages = [];
   passagesDropped = 0;
   notFound = false;
+  /** [{n, start, end, marks, by}], null until the server has compared the text with its sources. */
+  citations = null;
+  noSupport = false;
+  /** What its reader thought of it: {value: "up" or "down", note}, or null. */
+  feedback = null;
   context = null;
   model = null;
   maxTokens = null;
@@ -54,6 +61,9 @@ export class Answer extends EventTarget {
       passages: message.passages ?? [],
       passagesDropped: message.passages_dropped ?? 0,
       notFound: message.not_found ?? false,
+      citations: message.citations ?? null,
+      noSupport: message.no_support ?? false,
+      feedback: message.feedback ?? null,
       context: message.context ?? null,
       model: message.model ?? null,
       maxTokens: message.max_tokens ?? null,
@@ -158,6 +168,9 @@ const FOLDS = {
     answer.maxTokensLowered = event.max_tokens_lowered ?? false;
     if (event.continued && answer.base === 0) answer.base = answer.seams.at(-1) ?? answer.text.length;
     answer.text = answer.text.slice(0, answer.base);
+    // Told anew at the end, for the whole text.
+    answer.citations = null;
+    answer.noSupport = false;
   },
   progress(answer, event) {
     answer.progress = event.total > 0 ? event.prefilled / event.total : null;
@@ -170,7 +183,13 @@ const FOLDS = {
     answer.text = answer.text.slice(0, answer.base) + event.text;
     answer.phase = "writing";
   },
+  citation(answer, { n, start, end, marks, by }) {
+    answer.citations = [...(answer.citations ?? []), { n, start, end, marks, by }];
+  },
   finish(answer, event) {
+    answer.citations ??= [];
+    answer.noSupport = event.no_support ?? false;
+    answer.passages = answer.passages.map((passage) => ({ ...passage, marks: marksOf(answer.citations, passage.n) }));
     answer.finishReason = event.finish_reason;
     answer.finishDetail = event.finish_detail;
     answer.usage = event.usage;
@@ -188,6 +207,12 @@ const FOLDS = {
   },
 };
 
+/** All that is marked in passage `n`, each range once. */
+function marksOf(citations, n) {
+  const marks = citations.filter((citation) => citation.n === n).flatMap((citation) => citation.marks);
+  return [...new Map(marks.map((mark) => [mark.join(), mark])).values()].sort((a, b) => a[0] - b[0]);
+}
+
 function stateOf({ finish_reason: reason, finish_detail: { type } }) {
   if (reason === "error") return "error";
   if (type === "cancelled") return "stopped";
@@ -196,13 +221,4 @@ function stateOf({ finish_reason: reason, finish_detail: { type } }) {
 
 function errorOf({ code, message, retryable, retry_after_ms: retryAfterMs }) {
   return { code: code ?? "internal", message: message ?? "", retryable: retryable ?? true, retryAfterMs };
-}
-
-/** The store counts characters, a JavaScript string counts UTF-16 units. */
-function utf16Offset(text, characters) {
-  let offset = 0;
-  for (let n = 0; n < characters && offset < text.length; n += 1) {
-    offset += text.codePointAt(offset) > 0xffff ? 2 : 1;
-  }
-  return offset;
 }

@@ -1,11 +1,14 @@
-// The panel beside the transcript: a whole material, with the passage that was used marked.
+// The panel beside the transcript: a whole material, the passage that was used, and in it the
+// sentences that support the answer.
 
 import { api } from "./api.js";
 import { element, fill } from "./elements.js";
 import { t } from "./i18n.js";
 import { dressCode } from "./code-blocks.js";
 import { parseBlocks, renderBlocks } from "./markdown.js";
+import { markTexts } from "./marking.js";
 import { typeset } from "./math.js";
+import { locatorText, withMarks } from "./places.js";
 import { cleaned } from "./seams.js";
 
 const ENDS_CHARS = 48;
@@ -40,9 +43,9 @@ export class SourcePanel {
   async open(passage) {
     this.#opener = document.activeElement;
     this.#title.textContent = passage.title;
-    this.#locator.textContent = passage.locator;
+    this.#locator.textContent = locatorText(passage);
     fill(this.#body, marked(renderBlocks(parseBlocks(cleaned(passage.text)))));
-    this.#dress();
+    this.#dress(passage);
     if (!this.#dialog.open) {
       if (this.#wide.matches) this.#dialog.show();
       else this.#dialog.showModal();
@@ -56,7 +59,7 @@ export class SourcePanel {
       const material = await api.material(passage.material);
       if (this.#dialog.dataset.passage !== shown) return;
       this.#title.textContent = material.title;
-      this.#showMaterial(cleaned(material.text), cleaned(passage.text));
+      this.#showMaterial(cleaned(material.text), passage);
     } catch {
       this.#body.append(element("p", { class: "panel-note" }, t("source.unavailable")));
     }
@@ -72,7 +75,7 @@ export class SourcePanel {
   }
 
   #showMaterial(text, passage) {
-    const range = locate(text, passage);
+    const range = locate(text, cleaned(passage.text));
     if (range === null) return;
     const blocks = parseBlocks(text);
     const nodes = [];
@@ -88,14 +91,27 @@ export class SourcePanel {
       }
     });
     fill(this.#body, nodes);
-    this.#dress();
-    this.#body.querySelector(".passage-mark")?.scrollIntoView({ block: "start" });
+    this.#dress(passage);
   }
 
-  #dress() {
+  #dress(passage) {
+    const part = this.#body.querySelector(".passage-mark");
+    const sentence = part && markTexts(part, markedTexts(passage));
     dressCode(this.#body);
     typeset(this.#body);
+    part?.scrollIntoView({ block: "start" });
+    sentence?.scrollIntoView({ block: "nearest" });
   }
+}
+
+/** The sentences of a passage that support the answer. */
+function markedTexts({ text, marks }) {
+  const texts = [];
+  withMarks(text, marks ?? [], (sentence) => {
+    texts.push(sentence);
+    return sentence;
+  });
+  return texts;
 }
 
 function marked(fragment) {

@@ -2,6 +2,8 @@
 
 import { element, icon } from "./elements.js";
 import { number, t } from "./i18n.js";
+import { locatorText, withMarks } from "./places.js";
+import { cleaned } from "./seams.js";
 
 /** More cards than this are folded. */
 const MOST_CARDS = 4;
@@ -61,7 +63,7 @@ function card(passage, open) {
       "span",
       { class: "source-names" },
       element("span", { class: "source-title" }, passage.title),
-      element("span", { class: "source-locator" }, passage.locator),
+      element("span", { class: "source-locator" }, locatorText(passage)),
     ),
     icon("chevron"),
   );
@@ -71,6 +73,6 @@ function card(passage, open) {
     "details",
     { class: "source", data: { n: passage.n } },
     summary,
-    element("div", { class: "source-body" }, element("p", { class: "source-text" }, passage.text), button),
+    element("div", { class: "source-body" }, element("p", { class: "source-text", dir: "auto" }, withMarks(passage.text, passage.marks ?? [], (text) => element("mark", {}, cleaned(text)))), button),
   );
 }

@@ -45,9 +45,13 @@ export class Transcript {
     const view =
       message instanceof Question
         ? new QuestionView(message)
-        : new AnswerView(message, this.#actions, () => this.#rendered());
+        : new AnswerView(message, this.#questionOf(message), this.#actions, () => this.#rendered());
     this.#views.set(message, view);
     this.#root.append(view.root);
+  }
+
+  #questionOf(answer) {
+    return this.#messages[this.#messages.indexOf(answer) - 1]?.text ?? "";
   }
 
   #clear() {

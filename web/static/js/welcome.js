@@ -6,12 +6,21 @@ import { courseTitle } from "./sidebar.js";
 
 const MOST_SUGGESTIONS = 6;
 
-/** Fills `root` for `course` (null while it is not known); `ask(text)` is called on a click. */
+/** Fills `root` for `course` (null for who is in none); `ask(text)` is called on a click. */
 export function showWelcome(root, course, ask) {
-  const suggestions = course === null ? [] : suggestionsOf(course);
+  if (course === null) {
+    fill(
+      root,
+      element("h2", { class: "welcome-title" }, t("welcome.noCourse")),
+      element("p", { class: "welcome-text" }, t("welcome.noCourseText")),
+      element("p", {}, element("a", { class: "action", href: "/join" }, t("account.join"))),
+    );
+    return;
+  }
+  const suggestions = suggestionsOf(course);
   fill(
     root,
-    course && element("p", { class: "welcome-course" }, courseTitle(course)),
+    element("p", { class: "welcome-course" }, courseTitle(course)),
     element("h2", { class: "welcome-title" }, t("welcome.title")),
     element("p", { class: "welcome-text" }, t("welcome.text")),
     suggestions.length > 0 &&

@@ -93,6 +93,7 @@ def _add_columns() -> None:
             sa.Column("encoding", sa.String(32)),
             sa.Column("num_pages", sa.Integer()),
             sa.Column("error_code", sa.String(32)),
+            sa.Column("error_facts", sa.JSON()),
             sa.Column("warning", sa.Text()),
             sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
             sa.Column("edited", sa.JSON(), nullable=False, server_default="[]"),

@@ -1,0 +1,95 @@
+"""Why passages were found, or not: what a teacher sees when trying a question. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from server.app.relevance import frequency_of, holding, rarity
+from server.store.analysis import QueryUnit
+from server.store.concepts import CONCEPTS, KEY_MARK
+from server.store.passage_index import Hit, WordCounts
+
+_MAX_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedUnit:
+    """One thing that a question asks for. `label`: its words, as people read them; `weight`: how
+    much it counts, `rarity`: how much more for being rare; `num_passages` of the course that hold
+    it; `is_asked` False: it only helps the ranking; `from_previous`: of the question before."""
+
+    label: str
+    weight: float
+    rarity: float
+    num_passages: int
+    is_asked: bool
+    from_previous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A unit (its number, from 0) that a passage holds: in which columns, and how often there,
+    with words of headings counted more."""
+
+    unit: int
+    columns: tuple[str, ...]
+    frequency: float
+
+
+def explain_units(
+    own: Sequence[QueryUnit], leaned: Sequence[QueryUnit], counts: WordCounts
+) -> tuple[ExplainedUnit, ...]:
+    """The units of a question in order."""
+    return tuple(
+        ExplainedUnit(
+            label_of(unit),
+            round(unit.weight, 3),
+            round(rarity(unit, counts), 3),
+            holding(unit, counts),
+            unit.is_asked,
+            n >= len(own),
+        )
+        for n, unit in enumerate([*own, *leaned])
+    )
+
+
+def matches(units: Sequence[QueryUnit], hit: Hit) -> tuple[Match, ...]:
+    """The units that a passage holds."""
+    return tuple(
+        Match(n, _columns(unit, hit.columns), round(frequency, 2))
+        for n, unit in enumerate(units)
+        if (frequency := frequency_of(unit, hit.words))
+    )
+
+
+def label_of(unit: QueryUnit) -> str:
+    """The unit for a reader: a concept by its first phrases, a numbered thing or a date by name,
+    words as they are indexed."""
+    labels = [_label(word) for word in unit.words[:_MAX_SHOWN]]
+    more = " …" if len(unit.words) > _MAX_SHOWN else ""
+    return " / ".join(labels) + ("*" if unit.prefix else "") + more
+
+
+def _label(word: str) -> str:
+    if not word.startswith(KEY_MARK):
+        return word
+    name = word.removeprefix(KEY_MARK)
+    if name in CONCEPTS:
+        return ", ".join(CONCEPTS[name][:_MAX_SHOWN])
+    if name.startswith("has"):
+        return f"a {name.removeprefix('has')}"
+    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz")
+    if name.startswith("d") and len(digits) == len(name) - 1 == 4:
+        return f"{digits[:2]}-{digits[2:]}"
+    return f"{name[: len(name) - len(digits)]} {digits}".strip()
+
+
+def _columns(unit: QueryUnit, columns: Mapping[str, str]) -> tuple[str, ...]:
+    found = {
+        column
+        for word, names in columns.items()
+        if word in unit.words or (unit.prefix and word.startswith(unit.words))
+        for column in names.split()
+    }
+    return tuple(column for column in ("title", "heading", "text") if column in found)

@@ -1,0 +1,88 @@
+"""What a question asks for, alone or as a follow-up of the one before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import regex
+
+from server.app.calendar import CourseCalendar
+from server.store.analysis import QueryUnit, fold, numbered_kind, query_units
+
+_MAX_QUESTION_CHARS = 2000
+_MAX_UNITS = 64
+_PREVIOUS_WEIGHT = 0.3
+_FOLLOW_UP_WEIGHT = 2.0
+"""A question whose units weigh less than this together may lean on the one before it."""
+
+_OPENING = regex.compile(
+    r"\s*(?:and\b|but\b|so\b|also\b|what about\b|how about\b|what if\b|then\b"
+    r"|那么?|还有|另外|如果是|要是|但是?|然后|除此之外)"
+)
+_PRONOUN = regex.compile(
+    r"\b(?:it|its|they|them|their|that one|this one|those|these|the same|there|he|she|him)\b"
+    r"|它们?|他们?|她们?|这个|那个|那里|这里|其中|上面"
+)
+_ENDING = regex.compile(r"呢\s*[?？。]?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The question before, and the materials that its answer was taken from."""
+
+    question: str
+    material_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`own`: what the question itself asks for; `leaned`: what it takes over, at less weight.
+    `is_follow_up`: it is to be understood from the question before."""
+
+    own: tuple[QueryUnit, ...]
+    leaned: tuple[QueryUnit, ...]
+    is_follow_up: bool
+
+    @property
+    def units(self) -> tuple[QueryUnit, ...]:
+        return self.own + self.leaned
+
+    @property
+    def decisive(self) -> tuple[QueryUnit, ...]:
+        """What a passage must cover to be an answer."""
+        return self.units if self.is_follow_up else self.own
+
+
+def what_is_asked(question: str, previous: str | None, calendar: CourseCalendar) -> Asked:
+    """The units of `question` (of a very long one those of its beginning and end)."""
+    own = _units(question, calendar)
+    if not previous:
+        return Asked(tuple(own), (), is_follow_up=False)
+    known = {unit.words for unit in own}
+    named = {thing for unit in own if (thing := numbered_kind(unit)) is not None}
+    leaned = [
+        replace(unit, weight=unit.weight * _PREVIOUS_WEIGHT)
+        for unit in _units(previous, calendar)
+        # "And Lab 2?" asks about Lab 2 instead of the lab before.
+        if unit.words not in known and numbered_kind(unit) not in named
+    ]
+    return Asked(tuple(own), tuple(leaned), is_follow_up=_leans(question, own))
+
+
+def _leans(question: str, own: Sequence[QueryUnit]) -> bool:
+    folded = fold(question[:_MAX_QUESTION_CHARS])
+    return (
+        sum(unit.weight for unit in own if unit.is_asked) < _FOLLOW_UP_WEIGHT
+        or _OPENING.match(folded) is not None
+        or _ENDING.search(folded) is not None
+        or _PRONOUN.search(folded) is not None
+    )
+
+
+def _units(question: str, calendar: CourseCalendar) -> list[QueryUnit]:
+    if len(question) > _MAX_QUESTION_CHARS:
+        half = _MAX_QUESTION_CHARS // 2
+        question = question[:half] + "\n" + question[-half:]
+    rest, times = calendar.resolve(question)
+    return [*times, *query_units(rest)][:_MAX_UNITS]

@@ -1,0 +1,48 @@
+"""`Retriever`, `Found`, `FoundPassage`: what answering asks of retrieval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from server.app.materials.document import Place
+from server.app.prompts import PassageText
+from server.app.retrieval import Previous, Viewer
+
+
+class FoundPassage(PassageText, Protocol):
+    """A passage as retrieval gives it; `score` is higher for better."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def material_id(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def place(self) -> Place: ...
+
+
+class Found(Protocol):
+    """What retrieval found, best first. `is_found` False: nothing near enough to answer from."""
+
+    @property
+    def passages(self) -> Sequence[FoundPassage]: ...
+    @property
+    def is_found(self) -> bool: ...
+
+
+class Retriever(Protocol):
+    """Finds passages of a course."""
+
+    async def retrieve(
+        self,
+        course_id: str,
+        question: str,
+        *,
+        previous: Previous | None = None,
+        viewer: Viewer | None = None,
+        limit: int = 8,
+    ) -> Found: ...

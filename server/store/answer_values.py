@@ -1,0 +1,80 @@
+"""What is stored of an answer, step by step, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from server.store.schema import MessageState
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Ids of a question and its answer, both stored, the answer `running`."""
+
+    conversation_id: str
+    question_id: str
+    answer_id: str
+    parent_id: str | None
+    """The answer that the question follows; None at the top of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageSnapshot:
+    """A passage as it was shown with an answer; see `MessagePassage`."""
+
+    n: int
+    passage_id: str
+    material_id: str
+    title: str
+    locator: str
+    text: str
+    score: float
+    num_tokens: int
+    used: bool
+    place: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the model was given for an answer."""
+
+    prompt_token_ids: tuple[int, ...] | None
+    context: dict[str, Any]
+    passages: tuple[PassageSnapshot, ...]
+    options: dict[str, Any]
+    model: str
+    not_found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """An answer so far: its whole text and all its tokens."""
+
+    answer_id: str
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an answer ended. `text` and `token_ids` are the whole answer's; None: as stored."""
+
+    state: MessageState
+    finish_reason: str
+    finish_detail: dict[str, Any]
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    usage: dict[str, Any] | None = None
+    timing: dict[str, Any] | None = None
+    max_tokens: int | None = None
+    seams: list[int] | None = None
+    citations: list[dict[str, Any]] | None = None
+    """As `Message.citations`; with it come the marks of the passages."""
+    marks: Mapping[int, list[list[int]]] = field(default_factory=dict)
+    """By number of passage: the cited ones, with what of each supports the answer."""
+
+
+class UserGoneError(Exception):
+    """The question's user was deleted while it was on its way."""

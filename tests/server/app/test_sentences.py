@@ -1,0 +1,75 @@
+"""Where sentences stand, in prose, lists, tables and code."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.app.sentences import sentences
+
+
+def texts(text: str) -> list[str]:
+    return [text[one.start : one.end] for one in sentences(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "It is due on Friday. Late work loses 10%.",
+            ["It is due on Friday.", "Late work loses 10%."],
+        ),
+        ("截止日期是周五。迟交每天扣百分之十！", ["截止日期是周五。", "迟交每天扣百分之十！"]),
+        (
+            "See e.g. the notes on p. 41 or 3.5 of them.",
+            ["See e.g. the notes on p. 41 or 3.5 of them."],
+        ),
+        ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
+        ("On Tuesday. [1] In B204 [2].", ["On Tuesday. [1]", "In B204 [2]."]),
+        ("周二。[1]在 B204。", ["周二。[1]", "在 B204。"]),
+        ("One line\nthat goes on. Next.", ["One line\nthat goes on.", "Next."]),
+        ("# Title\nText here.\n\nMore", ["# Title", "Text here.", "More"]),
+        (
+            "Bring:\n- a pen\n- two books. Or three.\n1. last",
+            ["Bring:", "- a pen", "- two books.", "Or three.", "1. last"],
+        ),
+        (
+            "Try this:\n```\na = 1. B\nb = 2\n```\nDone.",
+            ["Try this:", "a = 1. B", "b = 2", "Done."],
+        ),
+        ("", []),
+        (" \n\n ", []),
+    ],
+)
+def test_sentences_of(text: str, found: list[str]) -> None:
+    assert texts(text) == found
+
+
+def test_a_row_of_a_table_says_the_names_of_its_columns() -> None:
+    text = "Weights:\n\n| Part | Share |\n| --- | --- |\n| Exam | 30% |\n| Labs | 70% |\n\nEnd."
+    found = sentences(text)
+    assert [text[one.start : one.end] for one in found] == [
+        "Weights:",
+        "| Exam | 30% |",
+        "| Labs | 70% |",
+        "End.",
+    ]
+    assert found[1].words == "Part: Exam; Share: 30%"
+    assert found[3].words == "End."
+
+
+@given(st.text(alphabet="ab .。!\n|-`#[1]一二", max_size=120))
+def test_every_visible_character_of_prose_is_in_one_sentence(text: str) -> None:
+    found = sentences(text)
+    ends = [(one.start, one.end) for one in found]
+    assert ends == sorted(ends)
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(ends))
+    assert all(text[a:b] == text[a:b].strip() != "" for a, b in ends)
+    if "|" not in text and "`" not in text:
+        between = [
+            text[a[1] : b[0]] for a, b in zip([(0, 0), *ends], [*ends, (len(text), 0)], strict=True)
+        ]
+        assert "".join(between).strip() == ""

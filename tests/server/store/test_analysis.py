@@ -1,0 +1,176 @@
+"""Words of texts and of questions: what they are, and that a text is found by its own."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.store.analysis import QueryUnit, index_words, numbered_kind, query_units, title_words
+from server.store.concepts import CONCEPTS
+from server.store.dates import date_key
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Lab 4", "lab4", "LAB  ４", "lab four", "the fourth lab", "4th lab", "Labs 3 to 5", "lab #4",
+     "实验四", "实验4", "实验 4", "第四次实验", "第 4 个实验", "第4次实验", "labs 1 and 4"],
+)  # fmt: skip
+def test_numbered_things_have_one_name(question: str) -> None:
+    assert "ǂlab4" in {word for unit in query_units(question) for word in unit.words}
+    assert "ǂlab4" in index_words(f"About {question}.")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("第十二周讲什么", "ǂweek12"),
+        ("第 14 周", "ǂweek14"),
+        ("week 2", "ǂweek2"),
+        ("第三讲", "ǂlecture3"),
+        ("第二十章", "ǂchapter20"),
+    ],
+)
+def test_numbers_of_weeks_lectures_and_chapters(text: str, word: str) -> None:
+    assert word in index_words(text)
+
+
+@pytest.mark.parametrize("text", ["四次实验", "讲一下实验", "实验一样重要", "40 labs", "lab"])
+def test_counts_are_no_numbers_of_things(text: str) -> None:
+    assert not [word for word in index_words(text) if word.startswith("ǂlab") and word != "ǂlab"]
+
+
+def words_asked(question: str) -> set[tuple[str, ...]]:
+    return {unit.words for unit in query_units(question) if unit.is_asked}
+
+
+def test_questions_ask_for_their_content_words_only() -> None:
+    assert words_asked("What is the zebra of a walrus?") == {("zebra",), ("walrus",)}
+    assert words_asked("实验四需要提交什么？") == {("ǂlab4",), ("ǂsubmit",), ("ǂcommit",)}
+
+
+def test_plain_words_count_for_less() -> None:
+    (light,) = query_units("solve")[1:] or query_units("wonder")
+    (zebra,) = query_units("zebra")
+    assert 0 < light.weight < zebra.weight == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("Where is the Kestrel Building?", {("ǂroom",), ("kestrel", "build")}),
+        ("Where is the Zebra Walrus", {("ǂroom",), ("zebra", "walrus")}),
+        ("Zebra Walrus", {("zebra",), ("walrus",)}),
+    ],
+)
+def test_a_name_of_several_words_is_one_thing(question: str, words: set[tuple[str, ...]]) -> None:
+    assert words_asked(question) == words
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "concept"),
+    [
+        ("When are office hours?", "什么时候答疑？", "ǂofficehours"),
+        ("Is there a resit?", "有补考吗", "ǂmakeup"),
+        ("the deadlock", "死锁", "ǂdeadlock"),
+        ("calibrating it", "怎么标定", "ǂcalibrate"),
+    ],
+)
+def test_both_languages_name_a_concept_alike(english: str, chinese: str, concept: str) -> None:
+    for text in (english, chinese):
+        assert (concept,) in words_asked(text)
+        assert concept in index_words(text)
+
+
+def test_what_lies_in_a_longer_phrase_is_not_asked_for() -> None:
+    assert words_asked("office hours") == {("ǂofficehours",)}
+    assert "ǂminute" in index_words("office hours")
+
+
+def test_words_that_mean_several_things_count_once() -> None:
+    weights = [unit.weight for unit in query_units("期末") if unit.is_asked]
+    assert len(weights) > 1
+    assert sum(weight**2 for weight in weights) == pytest.approx(1)
+
+
+def test_concepts_have_keys_that_are_words_of_the_index() -> None:
+    for key, phrases in CONCEPTS.items():
+        assert key.isascii()
+        assert key.isalpha()
+        assert phrases
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-10-05", "2026/10/5", "on 5 October", "October 5th, 2026", "the 5th of October"),
+        *("Oct 5", "10 月 5 日", "10月5号"),
+    ],
+)
+def test_dates_have_one_name(text: str) -> None:
+    key = date_key(date(2026, 10, 5))
+    assert key in index_words(text)
+    assert QueryUnit((key,), weight=1.5, is_number=True) in query_units(text)
+
+
+@pytest.mark.parametrize("text", ["2026-13-05", "10:05", "5 10", "may 14:00", "32 October"])
+def test_what_is_no_date_has_no_date_word(text: str) -> None:
+    assert not [word for word in index_words(text) if word.startswith("ǂd") and word[2].isdecimal()]
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("When is it?", "on 5 October"),
+        ("哪天截止", "10 月 5 日"),
+        ("What time does it open?", "from 9:30"),
+        ("How long may I keep it?", "for two weeks"),
+        ("多久", "三个小时"),
+    ],
+)
+def test_a_question_for_a_kind_of_fact_prefers_texts_that_have_one(
+    question: str, text: str
+) -> None:
+    wanted = {word for unit in query_units(question) if not unit.is_asked for word in unit.words}
+    assert wanted & set(index_words(text))
+    assert not wanted & set(index_words("no such thing here"))
+
+
+def test_a_row_of_a_table_is_about_the_number_in_it() -> None:
+    words = index_words("| Week | 实验 | Seats |\n| --- | --- | --- |\n| 6 | 3 | 40 |\n\n7 | 8")
+    assert {word for word in words if word[-1].isdecimal() and word[0] == "ǂ"} == {
+        "ǂweek6",
+        "ǂlab3",
+    }
+
+
+def test_a_title_tells_the_week_and_the_kind_and_insists_on_numbers() -> None:
+    words = title_words("Zebras", "lab3.md", kind="lab", week=6).split()
+    assert words.count("ǂlab3") == words.count("ǂweek6") == 3
+    assert words.count("zebra") == 1
+    assert "ǂlab" in words
+    assert title_words("Zebras", "z.md", kind="other") == title_words("Zebras", "z.md")
+
+
+def test_numbered_things_know_their_kind() -> None:
+    assert [numbered_kind(unit) for unit in query_units("lab 12 zebra")] == ["ǂlab", None]
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_plain_words(text: str) -> None:
+    for word in index_words(text):
+        assert word
+        assert not any(character.isspace() or character in "\"'*:()" for character in word)
+
+
+@given(st.text(alphabet="调度器分块预填充的 ab1", min_size=1, max_size=12))
+def test_what_a_text_says_is_found_in_it(text: str) -> None:
+    """Every unit of a question that is the text itself is covered by the text's own words."""
+    words = set(index_words(text))
+    for unit in query_units(text):
+        if unit.prefix:
+            assert any(word.startswith(unit.words) for word in words)
+        else:
+            assert words.intersection(unit.words)

@@ -1,0 +1,26 @@
+// Who is here: the account's name, the way out, and the ways to other courses.
+
+import { element, fill } from "./elements.js";
+import { t } from "./i18n.js";
+
+/** Fills `root`; `course` is the one that is shown, `leave()` is called to log out. */
+export function showAccount(root, me, course, leave) {
+  const link = (href, text) => element("a", { class: "quiet", href }, text);
+  if (me === null) {
+    fill(root);
+    return;
+  }
+  const teaching =
+    course?.role === "teacher"
+      ? link(`/teach/${encodeURIComponent(course.slug)}`, t("account.teachThis"))
+      : me.role === "teacher"
+        ? link("/teach", t("account.teach"))
+        : null;
+  const out = element("button", { class: "quiet", type: "button", onclick: leave }, t("account.logout"));
+  fill(
+    root,
+    teaching,
+    link("/join", t("account.join")),
+    me.is_guest ? link("/login", t("account.enter")) : element("span", { class: "account-line" }, element("span", { class: "account-name", dir: "auto" }, me.name), out),
+  );
+}
