@@ -25,13 +25,15 @@ class Reader:
 
     def __init__(self, address: str, cookie: str = "") -> None:
         self._address = address
-        self.client = httpx.Client(base_url=address, timeout=30, trust_env=False)
-        if not cookie:
-            cookie = self.client.get("/").headers["set-cookie"].partition(";")[0]
         self.cookie = cookie
-        self.client.headers["cookie"] = cookie
+        self.cookie = cookie or self._get("/").headers["set-cookie"].partition(";")[0]
         self.accepted: dict[str, Any] = {}
         self.text = ""
+
+    def _get(self, path: str) -> httpx.Response:
+        headers = {"Cookie": self.cookie} if self.cookie else {}
+        with httpx.Client(base_url=self._address, timeout=30, trust_env=False) as client:
+            return client.get(path, headers=headers)
 
     @contextmanager
     def connect(self) -> Iterator[ClientConnection]:
@@ -60,7 +62,7 @@ class Reader:
                 return
 
     def history(self) -> list[dict[str, Any]]:
-        reply = self.client.get(f"/api/conversations/{self.accepted['conversation']}")
+        reply = self._get(f"/api/conversations/{self.accepted['conversation']}")
         assert reply.status_code == 200, reply.text
         messages: list[dict[str, Any]] = reply.json()["messages"]
         return messages

@@ -46,7 +46,9 @@ class Log:
     ids: dict[str, str]
     """Ids of answers by what became of them."""
 
-    async def get(self, path: str = LOG, user: UserId | None = None, **query: Any) -> httpx.Response:
+    async def get(
+        self, path: str = LOG, user: UserId | None = None, **query: Any
+    ) -> httpx.Response:
         async with self.site.client(user or self.teacher) as client:
             return await client.get(path, params=query)
 
@@ -142,7 +144,8 @@ async def test_records_are_found_by_day_person_and_material(either_log: Log) -> 
 
 
 async def test_pages_follow_each_other_without_gap_or_repeat(log: Log) -> None:
-    found, before = [], {}
+    found: list[str] = []
+    before: dict[str, Any] = {}
     while True:
         page = (await log.get(limit=2, **before)).json()
         found += [record["id"] for record in page["records"]]
@@ -154,7 +157,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(log: Log) -> None:
 
 
 async def test_wrong_filters_name_the_parameter(log: Log) -> None:
-    for query, param in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"kind": "odd"}, "kind"),
         ({"from": "yesterday"}, "from"),
         ({"to": "2026-09-07T10:00"}, "to"),
@@ -162,7 +165,8 @@ async def test_wrong_filters_name_the_parameter(log: Log) -> None:
         ({"limit": "x"}, "limit"),
         ({"text": "x" * 501}, "text"),
         ({"text": "a\0b"}, "text"),
-    ):
+    )
+    for query, param in wrong:
         reply = await log.get(**query)
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
@@ -192,9 +196,7 @@ async def test_an_anonymous_course_tells_nobody_who_asked(log: Log) -> None:
         reply = await log.get(path)
         assert reply.status_code == 200, path
         assert not [word for word in secrets if word in reply.text], path
-    labels = {
-        record["id"]: record["asked_by"] for record in (await log.get()).json()["records"]
-    }
+    labels = {record["id"]: record["asked_by"] for record in (await log.get()).json()["records"]}
     assert labels[log.ids["good"]] == labels[log.ids["cut"]]
     assert labels[log.ids["good"]] != labels[log.ids["wrong"]]
     assert labels[log.ids["chinese"]]["role"] == "guest"

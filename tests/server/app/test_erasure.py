@@ -178,5 +178,3 @@ async def test_a_server_sweeps_when_it_starts(tmp_path: Path) -> None:
         await site.app.retention.sweep()
         with pytest.raises(AssertionError, match="no such conversation"):
             await site.conversation(conversation)
-
-
