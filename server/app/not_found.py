@@ -14,7 +14,7 @@ from server.store.analysis import QueryUnit, numbered_kind
 from server.store.concepts import KEY_MARK
 from server.store.passage_index import Hit, WordCounts
 
-DEFAULT_NOT_FOUND_SCORE = 0.55
+DEFAULT_NOT_FOUND_SCORE = 0.5
 """Chosen with `scripts/eval_retrieval.py`, which prints both kinds of mistakes."""
 _MISSING = 0.25
 """What each irreplaceable thing that a passage lacks takes from its score."""

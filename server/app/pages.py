@@ -4,6 +4,7 @@
 | --- | --- |
 | `/`, `/c/{id}` | the chat, on a conversation |
 | `/teach`, `/teach/{course}`, `/teach/{course}/{tab}` | a teacher's courses, and one of them |
+| `/account` | one's own account and data |
 | `/login`, `/join`, `/join/{code}`, `/start/{token}` | the door: accounts, courses, links |
 
 No page holds anything private: what it shows comes over the API, which knows the session.
@@ -167,6 +168,11 @@ class Pages:
         page.headers["Cache-Control"] = "no-store"
         return page
 
+    async def account(self, request: Request) -> Response:
+        """`/account`: one's own account and data."""
+        page = self._page(request, "entry.html", "entry", kind="account", word="")
+        return self._with_session(request, page)
+
     async def static_file(self, request: Request) -> Response:
         """`/static/…`."""
         return self.static.response(request, request.path_params["path"])
@@ -213,6 +219,7 @@ def create_page_routes(start_session: StartSession, root: Path = WEB_ROOT) -> li
         ("/teach", pages.teach),
         ("/teach/{course}", pages.teach),
         ("/teach/{course}/{tab}", pages.teach),
+        ("/account", pages.account),
         ("/login", pages.entry),
         ("/join", pages.entry),
         ("/join/{word}", pages.entry),

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from server.store.analysis import QueryUnit
+from server.store.analysis import QueryUnit, is_han
 from server.store.passage_index import Hit, WordCounts
 
 _SATURATION = 1.2
@@ -21,6 +21,9 @@ _LENGTH_SHARE = 0.2
 """BM25's k1 and b. Passages are of similar, small length, so length matters little."""
 _UNKNOWN_WORD = 0.6
 """Share of the greatest rarity that a word counts for which occurs nowhere in the course."""
+_UNKNOWN_PAIR = 0.5
+"""What a pair of Han characters that occurs nowhere counts for against such a word: it may stand
+across the border of two words that do occur."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def known_share(units: Sequence[QueryUnit], counts: WordCounts) -> float:
     """The share of what is asked, by weight, that occurs anywhere in the course."""
     asked = [unit for unit in units if unit.is_asked]
     known = sum(unit.weight for unit in asked if holding(unit, counts))
-    return known / (sum(unit.weight for unit in asked) or 1.0)
+    unknown = sum(unit.weight * _certainty(unit) for unit in asked if not holding(unit, counts))
+    return known / (known + unknown or 1.0)
 
 
 def rarity(unit: QueryUnit, counts: WordCounts) -> float:
@@ -68,7 +72,13 @@ def rarity(unit: QueryUnit, counts: WordCounts) -> float:
     held_by = holding(unit, counts)
     total = counts.num_passages
     rare = math.log(1 + (total - held_by + 0.5) / (held_by + 0.5))
-    return rare if held_by or unit.is_number else rare * _UNKNOWN_WORD
+    return rare if held_by or unit.is_number else rare * _UNKNOWN_WORD * _certainty(unit)
+
+
+def _certainty(unit: QueryUnit) -> float:
+    """How much it says that a unit occurs nowhere."""
+    is_pair = all(len(word) == 2 and is_han(word) for word in unit.words)
+    return _UNKNOWN_PAIR if is_pair else 1.0
 
 
 def frequency_of(unit: QueryUnit, words: Mapping[str, float]) -> float:

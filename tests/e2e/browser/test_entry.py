@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.browser.school import PASSWORD, School, Visit, join, make_course
+from tests.e2e.browser.school import PASSWORD, School, Visit, ask, join, make_course
 
 
 def log_in(page: Page, password: str = PASSWORD) -> None:
@@ -110,3 +110,30 @@ def test_who_is_in_no_course_is_told_how_to_join_one(visit: Visit, school: Schoo
     expect(page.locator(".dock")).to_be_hidden()
     page.locator(".welcome").get_by_role("link", name="Join a course").click()
     expect(page.get_by_label("Course code")).to_be_focused()
+
+
+def test_a_person_takes_their_data_along_and_leaves(visit: Visit, school: School) -> None:
+    teacher = visit("/teach", storage_state=school.teacher)
+    course = make_course(teacher, "Own data")
+    page = visit("/login")
+    join(page, course, "Ida", "ida")
+    ask(page, "Is the word zebrafish kept of me?")
+    page.get_by_role("link", name="Ida").click()
+    page.get_by_label("Your name").fill("Ida B.")
+    page.get_by_role("button", name="Save the name").click()
+    expect(page.get_by_role("status").first).to_have_text("Saved")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download all that is kept of you").click()
+    kept = download.value.path().read_text("utf-8")
+    assert "zebrafish" in kept
+    assert "Ida B." in kept
+    page.get_by_text("Delete everything…").click()
+    removal = page.locator(".form-danger")
+    removal.get_by_label("Password").fill("not this one")
+    removal.get_by_role("button", name="Delete for ever").click()
+    expect(removal.locator(".form-problem")).to_be_visible()
+    removal.get_by_label("Password").fill(PASSWORD)
+    removal.get_by_role("button", name="Delete for ever").click()
+    page.wait_for_url("**/login")
+    records = teacher.request.get(f"/api/courses/{course['id']}/records").json()
+    assert records["counts"]["total"] == 0

@@ -46,7 +46,7 @@ def test_a_bad_file_is_told_and_the_others_go_in(
     expect(page.locator(".upload[data-state=ready]")).to_have_count(2)
     expect(page.locator(".material[data-state=ready]")).to_have_count(2)
     expect(page.locator(".material[data-state=failed] .material-error")).to_contain_text("damaged")
-    expect(page.locator("#course-facts")).to_contain_text("2 materials")
+    expect(page.locator("#course-facts")).to_contain_text("3 materials")
     page.get_by_role("button", name="中文").click()
     expect(failed).to_contain_text("已损坏")
     page.set_input_files("#files", [payload("again.md", NOTES)])

@@ -34,7 +34,7 @@ PARTS = ("", "teach", "entry")
 """Each page's catalogue, besides the common one."""
 TEMPLATES = [WEB_ROOT / "templates" / f"{name}.html" for name in ("page", "chat", "teach", "entry")]
 ENTRY_PAGES = ("/login", "/join", "/join/ABCD2345", "/start/a-token")
-TEACHER_PAGES = ("/teach", "/teach/os", "/teach/os/log")
+OWN_PAGES = ("/teach", "/teach/os", "/teach/os/log", "/account")
 
 
 def start_session(_request: Request, response: Response) -> None:
@@ -73,7 +73,7 @@ async def test_the_page_comes_with_a_session_and_security_headers(
     assert "unsafe" not in response.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("path", ["/c/abc", *TEACHER_PAGES, *ENTRY_PAGES])
+@pytest.mark.parametrize("path", ["/c/abc", *OWN_PAGES, *ENTRY_PAGES])
 async def test_nothing_in_a_page_is_inline(client: httpx.AsyncClient, path: str) -> None:
     response = await client.get(path)
     assert response.status_code == 200

@@ -21,6 +21,9 @@ export function showAccount(root, me, course, leave) {
     root,
     teaching,
     link("/join", t("account.join")),
-    me.is_guest ? link("/login", t("account.enter")) : element("span", { class: "account-line" }, element("span", { class: "account-name", dir: "auto" }, me.name), out),
+    me.is_guest ? link("/account", t("account.data")) : null,
+    me.is_guest
+      ? link("/login", t("account.enter"))
+      : element("span", { class: "account-line" }, element("a", { class: "quiet account-name", href: "/account", dir: "auto", title: t("account.data") }, me.name), out),
   );
 }

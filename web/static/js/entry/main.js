@@ -5,6 +5,7 @@ import { element, fill } from "../elements.js";
 import { field, form, input } from "../forms.js";
 import { language, onLanguageChange, setLanguage, startLanguage, t } from "../i18n.js";
 import { keep } from "../preferences.js";
+import { accountParts, findPerson } from "./account.js";
 
 const card = document.querySelector("#card");
 const { kind, word } = document.body.dataset;
@@ -15,7 +16,7 @@ let found = null;
 function show(title, text, ...children) {
   document.title = `${title} · Lectern`;
   fill(card, element("h1", { class: "entry-title" }, title), text && element("p", { class: "entry-text" }, text), children);
-  card.querySelector("input")?.focus();
+  if (kind !== "account") card.querySelector("input")?.focus();
 }
 
 /** Where a person goes after the login: back to where they came from, on this server only. */
@@ -145,21 +146,28 @@ function showFailure(error) {
 
 function render() {
   if (kind === "login") showLogin();
+  else if (kind === "account") showAccount();
   else if (word === "") showCodeForm();
   else if (found instanceof ApiError) showFailure(found);
   else if (kind === "join") showJoin(found);
   else showStart(found);
 }
 
+function showAccount() {
+  if (found instanceof ApiError) show(t("mine.title"), found.words);
+  else show(found.is_guest ? t("mine.guest") : found.name, t("mine.text"), accountParts(found));
+}
+
 async function find() {
+  if (kind === "account") return findPerson().catch(asFound);
   if (kind === "login" || word === "") return null;
   const path = kind === "join" ? "/api/join/" : "/api/links/";
-  try {
-    return await request("GET", path + encodeURIComponent(word));
-  } catch (error) {
-    if (error instanceof ApiError) return error;
-    throw error;
-  }
+  return request("GET", path + encodeURIComponent(word)).catch(asFound);
+}
+
+function asFound(error) {
+  if (error instanceof ApiError) return error;
+  throw error;
 }
 
 await startLanguage();

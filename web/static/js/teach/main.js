@@ -109,6 +109,10 @@ function followTabs() {
 async function start() {
   const asked = document.body.dataset.course;
   ({ me } = await api.me());
+  if (me.is_guest) {
+    location.replace(loginAddress());
+    return;
+  }
   if (asked) course = await request("GET", `/api/courses/${encodeURIComponent(asked)}`);
   if (course !== null && course.role !== "teacher") {
     location.replace(`/?course=${encodeURIComponent(course.slug)}`);

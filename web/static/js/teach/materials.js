@@ -50,8 +50,7 @@ export class Materials {
       this.#materials = (await request("GET", path)).materials;
     });
     if (!this.#isOpen || this.#materials === null) return;
-    const ready = this.#materials.filter(({ state }) => state === "ready").length;
-    if (ready !== this.#page.course.num_materials) this.#page.course = { ...this.#page.course, num_materials: ready };
+    this.#page.course = { ...this.#page.course, num_materials: this.#materials.length };
     this.#render();
     const isMoving = this.#materials.some(({ state }) => state === "waiting" || state === "parsing");
     if (isMoving && !this.#uploads.isBusy) this.#timer = setTimeout(() => this.#reload(), POLL_MS);
