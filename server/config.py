@@ -42,8 +42,8 @@ class ServerConfig(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="Port; 0 takes a free one.")
     insecure: bool = Field(
         False,
-        description="Let everybody in who reaches the address: visitors are guests, and where there "
-        "are no API keys, programs need none.",
+        description="Let everybody in who reaches the address: visitors are guests, and where "
+        "there are no API keys, programs need none.",
     )
     allowed_hosts: str = Field(
         "",

@@ -66,18 +66,22 @@ class ConversationApi:
 
     async def conversation(self, request: Request) -> Response:
         """One conversation with all its messages, branches included, in order of making."""
-        conversation = await self._own(person_of(request).user, request)
+        user = person_of(request).user
+        conversation = await self._own(user, request)
         # Looked up before the messages: a run that ends in between is then found stored.
         active = self._runs.active_in(conversation.id)
         messages = await self._messages.of_conversation(conversation.id)
-        passages = await self._messages.passages([message.id for message in messages])
+        ids = [message.id for message in messages]
+        passages = await self._messages.passages(ids)
+        feedback = await self._messages.feedback(user, ids)
         return json_reply(
             {
                 "id": conversation.id,
                 "course": conversation.course_id,
                 "title": conversation.title,
                 "messages": [
-                    message_json(message, passages.get(message.id, ())) for message in messages
+                    message_json(message, passages.get(message.id, ()), feedback.get(message.id))
+                    for message in messages
                 ],
                 "active_run": active.id if active else None,
             }
@@ -95,12 +99,17 @@ class ConversationApi:
 
     async def export(self, request: Request) -> Response:
         """A conversation as JSON lines: itself, then each message with how it ended."""
-        conversation = await self._own(person_of(request).user, request)
+        user = person_of(request).user
+        conversation = await self._own(user, request)
         course = await self._courses.get(conversation.course_id or "")
         messages = await self._messages.of_conversation(conversation.id)
-        passages = await self._messages.passages([message.id for message in messages])
+        ids = [message.id for message in messages]
+        passages = await self._messages.passages(ids)
+        feedback = await self._messages.feedback(user, ids)
         return Response(
-            export_jsonl(conversation, course.title if course else None, messages, passages),
+            export_jsonl(
+                conversation, course.title if course else None, messages, passages, feedback
+            ),
             media_type="application/jsonl",
             headers={
                 "Cache-Control": "no-store",

@@ -168,9 +168,7 @@ class App:
             state=lambda: self.service.admission.state,
             model=self._model,
         )
-        own = ConversationApi(
-            self.access, self.service.runs, courses, conversations, self.messages
-        )
+        own = ConversationApi(self.access, self.service.runs, courses, conversations, self.messages)
         self.records = Records(self.database)
         self.record_indexer = RecordIndexer(self.records)
         self.messages.on_end(self.record_indexer.add)

@@ -67,16 +67,14 @@ class OwnData:
                     "updated_at": time_json(conversation.updated_at),
                 }
             ]
-            for message in messages:
-                said = feedback.get(message.id)
-                lines.append(
-                    {
-                        "kind": "message",
-                        "conversation": conversation.id,
-                        **message_json(message, passages.get(message.id, ())),
-                        "feedback": said and {"value": said.value, "note": said.note},
-                    }
-                )
+            lines += [
+                {
+                    "kind": "message",
+                    "conversation": conversation.id,
+                    **message_json(message, passages.get(message.id, ()), feedback.get(message.id)),
+                }
+                for message in messages
+            ]
             yield _lines(lines)
 
     async def _person(self, user: UserId) -> dict[str, Any]:

@@ -30,7 +30,7 @@ import msgspec
 
 from engine.api import FinishType
 from server.store.records import WHOLE_TYPES
-from server.store.schema import Conversation, Message, MessagePassage, MessageState
+from server.store.schema import Conversation, Feedback, Message, MessagePassage, MessageState
 
 NOT_FOUND_DETAIL = {"type": "not_found"}
 """Finish detail of an answer that retrieval gave, without a model."""
@@ -197,8 +197,17 @@ def source_json(passage: MessagePassage) -> dict[str, Any]:
     }
 
 
-def message_json(message: Message, passages: Sequence[MessagePassage] = ()) -> dict[str, Any]:
-    """A stored message with how it ended."""
+def feedback_json(feedback: Feedback | None) -> dict[str, Any] | None:
+    """What somebody thinks of an answer; None where they have not said."""
+    return None if feedback is None else {"value": feedback.value, "note": feedback.note}
+
+
+def message_json(
+    message: Message,
+    passages: Sequence[MessagePassage] = (),
+    feedback: Feedback | None = None,
+) -> dict[str, Any]:
+    """A stored message with how it ended, and what its reader thinks of it."""
     return {
         "id": message.id,
         "parent": message.parent_id,
@@ -220,6 +229,7 @@ def message_json(message: Message, passages: Sequence[MessagePassage] = ()) -> d
         "can_continue": can_continue(message),
         "max_tokens": message.max_tokens,
         "seams": message.seams,
+        "feedback": feedback_json(feedback),
         "notices": notices(message),
     }
 
@@ -301,7 +311,8 @@ def export_jsonl(
     conversation: Conversation,
     course: str | None,
     messages: Iterable[Message],
-    passages: dict[str, list[MessagePassage]],
+    passages: Mapping[str, Sequence[MessagePassage]],
+    feedback: Mapping[str, Feedback],
 ) -> bytes:
     """One line for the conversation, then one for each message, in order of making."""
     lines: list[dict[str, Any]] = [
@@ -315,7 +326,10 @@ def export_jsonl(
         }
     ]
     lines += [
-        {"kind": "message", **message_json(message, passages.get(message.id, ()))}
+        {
+            "kind": "message",
+            **message_json(message, passages.get(message.id, ()), feedback.get(message.id)),
+        }
         for message in messages
     ]
     return msgspec.json.Encoder().encode_lines(lines)

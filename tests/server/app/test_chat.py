@@ -143,6 +143,19 @@ async def test_what_belongs_to_somebody_else_does_not_exist(site: Site) -> None:
     assert len((await site.conversation(conversation))["messages"]) == 2
 
 
+async def test_feedback_is_there_when_the_conversation_is_read_again(site: Site) -> None:
+    accepted = (await site.answer())["accepted"][0]
+    answer = accepted["message"]
+    assert (await site.stored(answer))["feedback"] is None
+    chat = site.app.chat
+    await chat.feedback(ALICE, Feedback(id="1", message=answer, value="down", note="room?"))
+    assert (await site.stored(answer))["feedback"] == {"value": "down", "note": "room?"}
+    await chat.feedback(ALICE, Feedback(id="2", message=answer, value="up"))
+    assert (await site.stored(answer))["feedback"] == {"value": "up", "note": None}
+    await chat.feedback(ALICE, Feedback(id="3", message=answer, value="none"))
+    assert (await site.stored(answer))["feedback"] is None
+
+
 async def test_wrong_requests_are_refused_at_once_and_store_nothing(site: Site) -> None:
     accepted = (await site.answer())["accepted"][0]
     other = (await site.answer())["accepted"][0]
@@ -253,7 +266,8 @@ async def test_history_that_does_not_fit_is_given_up_and_reported(tmp_path: Path
 async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path) -> None:
     question = "When are office hours in room B204, and what do late lab reports lose a day?"
     course = write_course(tmp_path / "course")
-    more = "# Late work\n\nWhat late lab reports lose a day: ten percent, at office hours in room B204."
+    said = "What late lab reports lose a day: ten percent, at office hours in room B204."
+    more = f"# Late work\n\n{said}"
     (course / "late.en.md").write_text(more, "utf-8")
     async with open_site(tmp_path, default_max_tokens=16) as site:
         (roomy,) = (await site.answer(question))["context"]
