@@ -41,7 +41,7 @@ from starlette.routing import BaseRoute
 
 from server.app.access import Access, Need, guarded, person_of
 from server.app.account_sessions import COOKIE_S
-from server.app.accounts import Accounts, Entered
+from server.app.accounts import Accounts, Entered, check_name
 from server.app.api_replies import json_reply
 from server.app.api_requests import client_address, json_body
 from server.app.course_json import course_json, link_json, site_url
@@ -157,6 +157,7 @@ class AccountApi:
         """Another name, another password."""
         person, token = self._account(request)
         body = await json_body(request, ChangedSelf)
+        name = None if body.name is None else check_name(body.name)
         if body.password is not None:
             await self._accounts.change_password(
                 person,
@@ -165,8 +166,8 @@ class AccountApi:
                 address=client_address(request),
                 token=token,
             )
-        if body.name is not None:
-            person = await self._accounts.rename(person, body.name)
+        if name is not None:
+            person = await self._accounts.rename(person, name)
         return json_reply({"me": person.as_json()})
 
     async def delete_me(self, request: Request) -> Response:

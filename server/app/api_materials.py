@@ -177,6 +177,7 @@ class MaterialApi:
         if encoding is not msgspec.UNSET:
             _check_readable(material)
             chosen = None if encoding is None else read_encoding(encoding)
+            self._library.check_idle(material)
         if fields:
             await self._library.edit(material, fields)
         if encoding is msgspec.UNSET:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ _ATTEMPTS = 5
 
 
 class Memberships:
-    """Owned by the event loop; keeps no state of its own."""
+    """Owned by the event loop. One change of who teaches runs at a time: the last teacher stays."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Memberships:
         self._courses = courses
         self._enrolments = enrolments
         self._on_change = on_change
+        self._changing = asyncio.Lock()
 
     async def course_of_code(self, code: str) -> Course:
         """The course that a typed code opens. Raises NotFoundError."""
@@ -94,19 +96,21 @@ class Memberships:
                 param="role",
                 reason="not_a_teacher",
             )
-        if role == "student":
-            await self._check_not_last(course_id)
-        await self._enrolments.set_role(course_id, user_id, role)
+        async with self._changing:
+            if role == "student":
+                await self._check_not_last(course_id)
+            await self._enrolments.set_role(course_id, user_id, role)
         if role == "student":
             self._on_change(UserId(user_id))
 
     async def remove(self, course_id: str, user_id: str) -> None:
         """Takes somebody out of a course; their questions stay in its records. Raises
         NotFoundError, and BadRequestError for the last teacher."""
-        found = await self.find(course_id, user_id)
-        if found.enrolment.role == "teacher":
-            await self._check_not_last(course_id)
-        await self._enrolments.remove(course_id, user_id)
+        async with self._changing:
+            found = await self.find(course_id, user_id)
+            if found.enrolment.role == "teacher":
+                await self._check_not_last(course_id)
+            await self._enrolments.remove(course_id, user_id)
         self._on_change(UserId(user_id))
 
     async def check_own_student(

@@ -40,7 +40,7 @@ def record_filter(course: Course, query: Mapping[str, str]) -> RecordFilter:
 def num_listed(query: Mapping[str, str]) -> int:
     """How many records a page has. Raises BadRequestError."""
     text = query.get("limit") or str(_USUALLY_LISTED)
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_LISTED):
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= MOST_LISTED):
         raise BadRequestError(f"limit must be from 1 to {MOST_LISTED}.", param="limit")
     return int(text)
 

@@ -15,6 +15,7 @@ from server.service.options import GenerationOptions
 from server.service.validation import told_validation
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Note = Annotated[str, msgspec.Meta(max_length=4000)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 OnDisconnect = Literal["keep", "abandon"]
@@ -112,7 +113,7 @@ class Feedback(Message, frozen=True):
     id: Id
     message: Id
     value: Literal["up", "down", "none"]
-    note: str | None = None
+    note: Note | None = None
 
 
 class Ping(Message, frozen=True):

@@ -56,6 +56,18 @@ REASONS: dict[str, tuple[str, str]] = {
         "{name} could not be stored: the server's disk or database failed. Try again later.",
         "无法保存 {name}：服务器的磁盘或数据库出错。请稍后重试。",
     ),
+    "deleted": (
+        "{name} was deleted before it was read.",
+        "{name} 在读取之前已被删除。",
+    ),
+    "stopping": (
+        "{name} was not read, because the server is stopping. Upload it again once it runs.",
+        "服务器正在停止，{name} 未被读取。请在服务器恢复后重新上传。",
+    ),
+    "in_course": (
+        "The course has this file already: {name} was uploaded a second time meanwhile.",
+        "课程中已有此文件：{name} 同时被上传了两次。",
+    ),
     "unsupported": (
         "{name}: files of this kind cannot be read. Supported are {supported}.",
         "{name}：不支持此类文件。支持的格式有 {supported}。",

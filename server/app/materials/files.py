@@ -83,6 +83,16 @@ class MaterialFiles:
             _sync_folder(path.parent)
         return path
 
+    def kept_long(self) -> list[tuple[str, str]]:
+        """Course and digest of each file that is kept, but for young ones: another process may
+        be about to name them."""
+        found = []
+        for path in self._materials.glob("*/*"):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                if time.time() - path.stat().st_mtime >= _STALE_S:
+                    found.append((path.parent.name, path.name))
+        return found
+
     def drop(self, staged: StagedFile) -> None:
         """Removes a staged file that is not wanted. Idempotent."""
         staged.path.unlink(missing_ok=True)

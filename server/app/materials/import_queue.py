@@ -54,8 +54,18 @@ class Reading:
     def drop(self) -> None:
         """It is not wanted any more."""
         self.is_dropped = True
-        if self.parsing is not None:
+        if self.parsing is None:
+            self.file.fail(MaterialError("deleted", name=self.file.name))
+        else:
             self.parsing.cancel()
+
+    def stop(self) -> None:
+        """The server stops before it was read: a row waits for the next start, other bytes for a
+        row are only in memory."""
+        if self.renewal is None:
+            self.file.put_off()
+        else:
+            self.file.fail(MaterialError("stopping", name=self.file.name))
 
 
 class ImportQueue:
@@ -79,6 +89,10 @@ class ImportQueue:
         """Returns when nothing is read any more: what is read now ends first, so end the parser
         before. Idempotent."""
         self._is_stopping = True
+        for line in self._waiting.values():
+            for reading in line:
+                reading.stop()
+            line.clear()
         await self._wake()
         if self._workers:
             await asyncio.wait(self._workers)

@@ -23,6 +23,12 @@ class KeptBytes:
         """Moves a staged file to where it stays. Raises StorageFullError."""
         await anyio.to_thread.run_sync(self._files.keep, staged, course_id)
 
+    async def remove_orphans(self) -> None:
+        """Removes bytes that no row names: of what was deleted, or given up, as they came in."""
+        for course_id, sha256 in await anyio.to_thread.run_sync(self._files.kept_long):
+            async with self.lock:
+                await self.remove_unneeded(course_id, sha256)
+
     async def remove_unneeded(self, course_id: str, sha256: str) -> None:
         """Removes the bytes unless a material of the course has them."""
         if await self._materials.with_content(course_id, sha256) is None:

@@ -9,13 +9,14 @@ another encoding, changes nothing until it has succeeded.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
 import anyio.to_thread
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from server.app.materials.document import ParseLimits
 from server.app.materials.errors import MaterialError
@@ -29,7 +30,7 @@ from server.app.materials.parser_process import ParserProcess
 from server.app.materials.reader import MaterialReader, Parses
 from server.app.materials.settling import chosen_encoding, edited_title_words, made_from
 from server.app.materials.upload_errors import StorageFullError
-from server.service.errors import ConflictError, ShuttingDownError
+from server.service.errors import ConflictError, NotFoundError, ShuttingDownError
 from server.store.database import Database
 from server.store.materials import Materials, Settled
 from server.store.schema import Material, MaterialState
@@ -79,6 +80,7 @@ class Library:
         """Goes on with what the last end has cut, and reads anew, one after the other, what was
         read in another way than today's."""
         await anyio.to_thread.run_sync(self.files.remove_stale)
+        await self._bytes.remove_orphans()
         waiting, given_up = await self.materials.unfinished(MAX_ATTEMPTS)
         for material in given_up:
             await self.materials.fail(material.id, "parser_crashed", {"name": material.name})
@@ -105,7 +107,7 @@ class Library:
         if reading is not None:
             return reading.file, is_new
         if material.state == MaterialState.FAILED:
-            return await self.retry(material), is_new
+            return await self.retry(material, new), is_new
         if is_new:
             return await self._put(material), is_new
         file = ImportedFile(material.name, material_id=material.id)
@@ -140,22 +142,30 @@ class Library:
             await self._bytes.keep(staged, course_id)
             try:
                 return await self.materials.add(material)
+            except IntegrityError:  # the course was deleted while the file came in
+                await self._bytes.remove_unneeded(course_id, staged.sha256)
+                raise NotFoundError("There is no such course.", param="course") from None
             except SQLAlchemyError as error:
                 await self._bytes.remove_unneeded(course_id, staged.sha256)
                 if _is_full(error):
                     raise StorageFullError from error
                 raise
 
-    async def retry(self, material: Material) -> ImportedFile:
-        """Reads a material that failed once more."""
-        fields = {"state": MaterialState.WAITING, "attempts": 0, "error_code": None}
+    async def retry(self, material: Material, new: NewFile | None = None) -> ImportedFile:
+        """Reads a material that failed once more; as `new` says where its bytes have come in
+        again, since the name may have been what was wrong."""
+        fields: dict[str, Any] = {"state": MaterialState.WAITING, "attempts": 0, "error_code": None}
+        if new is not None:
+            fields |= _fields_of(new, material.edited)
         await self.materials.edit(material.id, lambda _: Settled(fields))
-        return await self._put(material)
+        file = ImportedFile(fields.get("name", material.name), material_id=material.id)
+        await self._queue.put(Reading(material.id, material.course_id, file))
+        return file
 
     async def replace(self, material: Material, staged: StagedFile) -> ImportedFile:
         """Other bytes for a material, under the name that they came with. Raises MaterialError,
         ConflictError where another material has them or this one is still being read."""
-        self._check_idle(material)
+        self.check_idle(material)
         if format_of(staged.name) is None:
             raise MaterialError("unsupported", name=staged.name, supported=SUPPORTED)
         async with self._bytes.lock:
@@ -173,7 +183,7 @@ class Library:
     async def decode(self, material: Material, encoding: str | None) -> ImportedFile:
         """Reads a material anew in an encoding that somebody chose; None: find it out. Raises
         ConflictError while it is still being read."""
-        self._check_idle(material)
+        self.check_idle(material)
         return await self._renew(material, Renewal(encoding=encoding, sets_encoding=True))
 
     async def edit(self, material: Material, fields: dict[str, Any]) -> None:
@@ -244,7 +254,7 @@ class Library:
     async def _read_queued(self, reading: Reading) -> None:
         await self._reader.read(reading, self.parser)
 
-    def _check_idle(self, material: Material) -> None:
+    def check_idle(self, material: Material) -> None:
         self._check_open()
         if self._queue.of_material(material.id) is not None:
             raise ConflictError(
@@ -258,6 +268,22 @@ def _is_full(error: SQLAlchemyError) -> bool:
     cause = getattr(error, "orig", None)
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == _PG_DISK_FULL
+
+
+def _fields_of(new: NewFile, edited: Sequence[str]) -> dict[str, Any]:
+    """What a file's name and its uploader say of a material that is there already, but for what
+    was set by hand."""
+    name = new.staged.name
+    known, guessed = format_of(name), guess(name)
+    assert known is not None
+    fields = {
+        "title": PurePosixPath(name).stem,
+        "kind": new.kind or guessed.kind,
+        "week": guessed.week if new.week is None else new.week,
+    }
+    kept = {key: value for key, value in fields.items() if key not in edited}
+    seen = {"is_hidden": new.is_hidden, "visible_from": new.visible_from}
+    return {"name": name, "format": known.name, **kept, **seen}
 
 
 def _kind_of(material: Material) -> Kind | None:

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from server.app.materials.document import ParseLimits
 from server.app.materials.errors import MaterialError
@@ -58,7 +58,7 @@ class MaterialReader:
                 await self._materials.put_back(reading.material_id)
                 reading.file.put_off()
                 return
-            error = _lost(reading)
+            error = MaterialError("stopping", name=reading.file.name)
         if error is None:
             reading.file.end("ready")
         else:
@@ -71,17 +71,20 @@ class MaterialReader:
         else:
             material = await self._materials.get(reading.material_id)
         if material is None or reading.is_dropped:
-            return _lost(reading)
+            return _deleted(reading)
         reading.file.state = "parsing"
         try:
             parsed = await self._parse(reading, material, parser)
             if parsed is not None and await self._write(reading, material, parsed):
                 return None
-            return _lost(reading)
+            return _deleted(reading)
         except MaterialError as error:
             if renewal is None:
                 await self._materials.fail(material.id, error.code, error.facts)
             return error
+        except IntegrityError:
+            # Only other bytes for a row can meet the same bytes of another one here.
+            return MaterialError("in_course", name=reading.file.name)
         except (SQLAlchemyError, OSError):
             log.exception("a material could not be stored")
             lost = _lost(reading)
@@ -127,6 +130,10 @@ class MaterialReader:
         async with self._bytes.lock:
             for sha256 in {before.content_sha256, staged.sha256} - {None}:
                 await self._bytes.remove_unneeded(before.course_id, str(sha256))
+
+
+def _deleted(reading: Reading) -> MaterialError:
+    return MaterialError("deleted", name=reading.file.name)
 
 
 def _lost(reading: Reading) -> MaterialError:

@@ -59,7 +59,10 @@ async def receive(
     """The upload; at the end of the block, what nobody has kept of it is removed. A zip file may
     be as large as the upload. Raises NotAnUploadError, BadRequestError, BodyTooLargeError,
     SlowRequestError, StorageFullError."""
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "multipart/form-data":
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        != "multipart/form-data"
+    ):
         raise NotAnUploadError
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.max_bytes:
@@ -80,6 +83,8 @@ async def receive(
                         taken.append(await _take(value, files, limits))
         except HTTPException as error:
             raise BadRequestError(f"The form cannot be read: {error.detail}", param=FIELD) from None
+        except (UnicodeError, LookupError):  # of the character set that the type names
+            raise BadRequestError("The form's charset is none.", param=FIELD) from None
         except ClientDisconnect:
             raise BadRequestError("The upload did not arrive whole.", param=FIELD) from None
         if not taken:

@@ -220,6 +220,8 @@ async def test_a_new_password_ends_the_other_sessions(tmp_path: Path) -> None:
             change = {"password": "a better horse", "old_password": "wrong horse"}
             refused = await client.patch("/api/me", json=change)
             assert refused.status_code == 401
+            half = change | {"old_password": PASSWORD, "name": ""}
+            assert (await client.patch("/api/me", json=half)).status_code == 400
             changed = await client.patch("/api/me", json=change | {"old_password": PASSWORD})
             assert changed.status_code == 200, changed.text
             assert (await client.get("/api/me")).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,20 @@ async def test_people_are_listed_promoted_and_removed(tmp_path: Path, database_u
             assert (await client.delete(f"{one}/people/{ana}")).status_code == 404
         async with site.client(ana) as client:
             assert (await client.get(one)).status_code == 404
+
+
+async def test_of_two_teachers_who_remove_each_other_one_stays(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        wu = await site.account("teacher", "wu", "demo")
+        li = await site.account("teacher", "li", "demo")
+        people = "/api/courses/demo/people"
+        async with site.client(wu) as first, site.client(li) as second:
+            replies = await asyncio.gather(
+                first.delete(f"{people}/{li}"), second.delete(f"{people}/{wu}")
+            )
+            assert 204 in {reply.status_code for reply in replies}
+            seen = [(await client.get(people)).status_code for client in (first, second)]
+        assert seen.count(200) == 1
 
 
 async def test_a_teacher_resets_the_password_of_a_student(tmp_path: Path) -> None:

@@ -130,6 +130,27 @@ async def test_a_wrong_form_is_told_by_its_field(room: Room) -> None:
     assert await room.listed() == ["staff.en.md"]
 
 
+async def test_a_charset_that_is_none_is_told(room: Room) -> None:
+    body = b'--XX\r\nContent-Disposition: form-data; name="week"\r\n\n3\r\n--XX--\r\n'
+    for media_type in ("multipart/form-data", "Multipart/Form-Data"):
+        kind = f"{media_type}; boundary=XX; charset=undefined"
+        reply = await room.teacher.post(UPLOAD, content=body, headers={"Content-Type": kind})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "file")
+
+
+async def test_a_file_that_failed_may_come_again_under_its_right_name(room: Room) -> None:
+    wrong = await room.teacher.post(UPLOAD, files={"file": ("lab2.pdf", LAB)})
+    assert wrong.json()["error"]["code"] == "not_this_format"
+    reply = await room.teacher.post(
+        UPLOAD, files={"file": ("lab3.md", LAB)}, data={"is_hidden": "true"}
+    )
+    assert reply.status_code in (200, 201), reply.text
+    found = reply.json()
+    assert (found["name"], found["format"], found["state"]) == ("lab3.md", "markdown", "ready")
+    assert (found["title"], found["is_hidden"]) == ("Lab 3: Paging", True)
+    assert await room.listed() == ["lab3.md", "staff.en.md"]
+
+
 async def test_a_zip_is_its_files(room: Room) -> None:
     data = zipped(
         {

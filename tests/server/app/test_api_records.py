@@ -171,6 +171,13 @@ async def test_wrong_filters_name_the_parameter(log: Log) -> None:
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
+@pytest.mark.parametrize("limit", ["0", "201", "9" * 30, "0" * 5000 + "1", "-1", "x", "１"])
+async def test_a_wrong_limit_is_no_limit(log: Log, limit: str) -> None:
+    refused = await log.get(limit=limit)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "limit"
+
+
 async def test_a_record_tells_how_an_answer_came_about(log: Log) -> None:
     record = (await log.get(f"{LOG}/{log.ids['good']}")).json()
     assert record["question"] == QUESTION

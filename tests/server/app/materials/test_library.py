@@ -176,6 +176,68 @@ async def test_a_replacement_that_a_stop_cuts_leaves_what_was(
     ]
 
 
+async def test_what_is_deleted_while_it_waits_is_over(
+    course: Course, open_library: Open, database: Database
+) -> None:
+    """Whoever waited for it waited a minute, and its import never ended."""
+    parser = SlowParser()
+    library = open_library(parser)
+    await library.start()
+    first, _ = await library.add(course.id, staged(library))
+    await parser.began.wait()
+    second, _ = await library.add(course.id, staged(library, b"# Other\n\nText.\n", "b.md"))
+    assert second.material_id is not None
+    await library.delete(second.material_id)
+    async with asyncio.timeout(5):
+        await second.over.wait()
+    assert second.error is not None
+    assert second.error.code == "deleted"
+    parser.go_on.set()
+    await first.over.wait()
+    assert first.state == "ready"
+    assert (await only(database)).name == "a.md"
+
+
+async def test_what_waits_when_the_library_stops_is_told_so(
+    course: Course, open_library: Open
+) -> None:
+    parser = SlowParser()
+    library = open_library(parser)
+    await library.start()
+    await library.add(course.id, staged(library))
+    await parser.began.wait()
+    waiting, _ = await library.add(course.id, staged(library, b"# Other\n\nText.\n", "b.md"))
+    stopping = asyncio.create_task(library.stop())
+    parser.go_on.set()
+    async with asyncio.timeout(10):
+        await waiting.over.wait()
+        await stopping
+    assert (waiting.state, waiting.error) == ("waiting", None)
+
+
+async def test_bytes_without_a_row_go_at_the_next_start(
+    course: Course, open_library: Open, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = open_library()
+    await library.start()
+    kept, _ = await library.add(course.id, staged(library))
+    await kept.over.wait()
+    orphan = staged(library, b"# Orphan\n", "o.md").staged
+    library.files.keep(orphan, course.id)
+    elsewhere = staged(library, b"# Gone\n", "g.md").staged
+    library.files.keep(elsewhere, "gone-course")
+    left = [library.files.path(course.id, orphan.sha256)]
+    left.append(library.files.path("gone-course", elsewhere.sha256))
+    await open_library().start()
+    assert all(path.exists() for path in left), "young files may be about to get a row"
+    monkeypatch.setattr("server.app.materials.files._STALE_S", 0.0)
+    await open_library().start()
+    assert not any(path.exists() for path in left)
+    own = await only(database)
+    assert own.content_sha256 is not None
+    assert library.files.path(course.id, own.content_sha256).exists()
+
+
 async def test_the_same_bytes_are_waited_for_together(
     database: Database, course: Course, open_library: Open
 ) -> None:
