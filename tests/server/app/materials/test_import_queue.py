@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from server.app.materials.import_jobs import ImportedFile
-from server.app.materials.import_queue import ImportQueue, Reading
+from server.app.materials.import_queue import ImportQueue, Reading, Renewal
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_so_many_are_read_at_once() -> None:
     assert most == 2
 
 
-async def test_the_queue_ends_after_what_is_read_and_leaves_the_rest() -> None:
+async def test_the_queue_ends_after_what_is_read_and_puts_the_rest_off() -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
     seen: list[str] = []
 
@@ -70,7 +70,10 @@ async def test_the_queue_ends_after_what_is_read_and_leaves_the_rest() -> None:
 
     queue = ImportQueue(read, 1)
     await queue.put(reading("a", "1"))
-    await queue.put(reading("a", "2"))
+    row, other_bytes = reading("a", "2"), reading("a", "3")
+    other_bytes.renewal = Renewal()
+    await queue.put(row)
+    await queue.put(other_bytes)
     queue.start()
     await began.wait()
     stopping = asyncio.create_task(queue.stop())
@@ -80,7 +83,10 @@ async def test_the_queue_ends_after_what_is_read_and_leaves_the_rest() -> None:
     await stopping
     await queue.stop()
     assert seen == ["1"]
-    assert queue.of_material("2") is not None
+    assert row.file.over.is_set()
+    assert (row.file.state, row.file.error) == ("waiting", None)
+    assert other_bytes.file.error is not None
+    assert other_bytes.file.error.code == "stopping"
 
 
 async def test_what_is_dropped_is_not_read() -> None:
