@@ -71,6 +71,9 @@ def split(
     headings."""
     limits = limits or PassageLimits()
     parts = _with_text([_below_title(part, document.title) for part in document.parts])
+    if not parts and any(part.headings for part in document.parts):
+        # Nothing but the title: that is still something that can be found.
+        parts = [Part((), (Block("paragraph", document.title),))]
     drafts = _join_backward(_join_forward(_drafts(parts, limits, measure), limits), limits)
     texts = [draft.text for draft in drafts]
     sizes = measure(texts)

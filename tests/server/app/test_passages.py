@@ -204,6 +204,12 @@ def test_no_word_is_lost(lines: list[str], most: int, is_markdown: bool) -> None
             assert word in kept
 
 
+def test_a_title_alone_is_a_passage() -> None:
+    (only,) = passages("# Closed on Friday", is_markdown=True)
+    assert (only.text, only.headings) == ("Closed on Friday", ("Closed on Friday",))
+    assert passages("", is_markdown=True) == []
+
+
 @given(st.text(max_size=400), st.integers(1, 60))
 def test_any_text_can_be_split(text: str, most: int) -> None:
     for passage in passages(text, most=most):
