@@ -29,7 +29,9 @@ pytestmark = pytest.mark.anyio
 
 STATIC = WEB_ROOT / "static"
 OWN_SCRIPTS = sorted((STATIC / "js").rglob("*.js"))
-CHAT_SCRIPTS = sorted((STATIC / "js").glob("*.js"))
+CHAT_SCRIPTS = [
+    path for path in OWN_SCRIPTS if path.relative_to(STATIC / "js").parts[0] not in ("teach", "entry")
+]
 PARTS = ("", "teach", "entry")
 """Each page's catalogue, besides the common one."""
 TEMPLATES = [WEB_ROOT / "templates" / f"{name}.html" for name in ("page", "chat", "teach", "entry")]

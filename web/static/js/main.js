@@ -1,23 +1,23 @@
 // Puts the page together.
 
-import { showAccount } from "./account.js";
+import { showAccount } from "./shell/account.js";
 import { api, loginAddress } from "./api.js";
-import { Chat } from "./chat.js";
-import { Composer } from "./composer.js";
-import { Connection, socketUrl } from "./connection.js";
+import { Chat } from "./chat/chat.js";
+import { Composer } from "./shell/composer.js";
+import { Connection, socketUrl } from "./chat/connection.js";
 import { element, fill, icon } from "./elements.js";
 import { language, onLanguageChange, setLanguage, startLanguage, t } from "./i18n.js";
-import { ConnectionBar, ModelNote } from "./model-note.js";
-import { Outbox } from "./outbox.js";
+import { ConnectionBar, ModelNote } from "./shell/model-note.js";
+import { Outbox } from "./chat/outbox.js";
 import { keep, kept } from "./preferences.js";
-import { Runs } from "./runs.js";
-import { Scrolling } from "./scrolling.js";
-import { Sidebar, courseTitle } from "./sidebar.js";
-import { SourcePanel } from "./source-panel.js";
-import { Status } from "./status.js";
-import { themeButton } from "./theme-button.js";
-import { Transcript } from "./transcript.js";
-import { showWelcome } from "./welcome.js";
+import { Runs } from "./chat/runs.js";
+import { Scrolling } from "./transcript/scrolling.js";
+import { Sidebar, courseTitle } from "./shell/sidebar.js";
+import { SourcePanel } from "./sources/source-panel.js";
+import { Status } from "./shell/status.js";
+import { themeButton } from "./shell/theme-button.js";
+import { Transcript } from "./transcript/transcript.js";
+import { showWelcome } from "./shell/welcome.js";
 
 const COURSE = "lectern.course";
 // What this tab shows. A reload that has begun already drops what is pushed to the history then, so
@@ -75,6 +75,9 @@ function showFrame() {
 }
 
 async function leave() {
+  // Before the session ends: the server closes its sockets, which this page would take for an
+  // account that has ended, and it would go to the login a second time.
+  connection.close();
   await api.logOut();
   location.assign("/login");
 }

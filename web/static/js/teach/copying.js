@@ -1,6 +1,6 @@
 // A text to pass on, with a button that copies it.
 
-import { copyText } from "../code-blocks.js";
+import { copyText } from "../answer/code-blocks.js";
 import { element, icon } from "../elements.js";
 import { t } from "../i18n.js";
 

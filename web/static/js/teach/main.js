@@ -3,7 +3,7 @@
 import { ApiError, api, loginAddress, request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
 import { language, number, onLanguageChange, plural, setLanguage, startLanguage, t } from "../i18n.js";
-import { themeButton } from "../theme-button.js";
+import { themeButton } from "../shell/theme-button.js";
 import { CourseList } from "./course-list.js";
 import { Log } from "./log.js";
 import { Materials } from "./materials.js";

@@ -4,7 +4,7 @@ import { request } from "../api.js";
 import { element, fill } from "../elements.js";
 import { field, select } from "../forms.js";
 import { plural, t } from "../i18n.js";
-import { placeText } from "../places.js";
+import { placeText } from "../sources/places.js";
 import { dialog } from "./dialogs.js";
 import { reason } from "./material-row.js";
 

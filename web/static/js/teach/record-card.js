@@ -2,8 +2,8 @@
 
 import { element, icon } from "../elements.js";
 import { language, plural, t } from "../i18n.js";
-import { locatorText, withMarks } from "../places.js";
-import { cleaned } from "../seams.js";
+import { locatorText, withMarks } from "../sources/places.js";
+import { cleaned } from "../answer/seams.js";
 import { moment } from "./dates.js";
 
 const TONES = { down: "red", error: "red", up: "done" };

@@ -4,8 +4,8 @@ import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
 import { field, form, input } from "../forms.js";
 import { number, percent, t } from "../i18n.js";
-import { locatorText } from "../places.js";
-import { cleaned } from "../seams.js";
+import { locatorText } from "../sources/places.js";
+import { cleaned } from "../answer/seams.js";
 
 export class Trial {
   #root;

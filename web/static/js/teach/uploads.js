@@ -1,7 +1,7 @@
 // Files on their way in: sent two at a time, then watched until the server has read them.
 
 import { ApiError, request } from "../api.js";
-import { newId } from "../outbox.js";
+import { newId } from "../chat/outbox.js";
 
 const IN_FLIGHT = 2;
 const POLL_MS = 500;

@@ -1,7 +1,7 @@
 // The quiet line that names the model, and the bar that tells of a lost connection.
 
-import { fill, element, icon } from "./elements.js";
-import { t } from "./i18n.js";
+import { fill, element, icon } from "../elements.js";
+import { t } from "../i18n.js";
 
 const PATIENCE_MS = 1200;
 

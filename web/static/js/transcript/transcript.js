@@ -1,10 +1,10 @@
 // The transcript: questions and answers in order, and the line where the model's view begins.
 
-import { AnswerView } from "./answer-view.js";
-import { element, icon } from "./elements.js";
-import { plural, t } from "./i18n.js";
-import { Question } from "./messages.js";
-import { cleaned } from "./seams.js";
+import { AnswerView } from "../answer/answer-view.js";
+import { element, icon } from "../elements.js";
+import { plural, t } from "../i18n.js";
+import { Question } from "../chat/messages.js";
+import { cleaned } from "../answer/seams.js";
 
 export class Transcript {
   #root;

@@ -1,8 +1,8 @@
 // The button that goes through the themes.
 
-import { fill, icon } from "./elements.js";
-import { onLanguageChange, t } from "./i18n.js";
-import { nextTheme, theme } from "./preferences.js";
+import { fill, icon } from "../elements.js";
+import { onLanguageChange, t } from "../i18n.js";
+import { nextTheme, theme } from "../preferences.js";
 
 /** Makes `button` show the theme and change it. */
 export function themeButton(button) {

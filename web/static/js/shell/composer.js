@@ -1,8 +1,8 @@
 // Where a question is written. Enter sends, but never while an input method composes.
 
-import { messageBytes } from "./connection.js";
-import { number, t } from "./i18n.js";
-import { keep, kept } from "./preferences.js";
+import { messageBytes } from "../chat/connection.js";
+import { number, t } from "../i18n.js";
+import { keep, kept } from "../preferences.js";
 
 const DRAFT = "lectern.draft.";
 const TALLEST_PX = 220;

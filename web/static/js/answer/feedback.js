@@ -1,7 +1,7 @@
 // Thumbs up or down, and after a thumb down a note to the teacher.
 
-import { element, fill, icon } from "./elements.js";
-import { t } from "./i18n.js";
+import { element, fill, icon } from "../elements.js";
+import { t } from "../i18n.js";
 
 const LONGEST_NOTE = 2000;
 
@@ -23,7 +23,7 @@ export class FeedbackButtons {
       const node = element(
         "button",
         { class: "quiet thumb", type: "button", title: t(`feedback.${value}`), "aria-label": t(`feedback.${value}`), "aria-pressed": String(this.#value === value), data: { value } },
-        icon(value),
+        icon(`thumb-${value}`),
       );
       node.addEventListener("click", () => this.#choose(value));
       return node;

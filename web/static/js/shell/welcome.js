@@ -1,7 +1,7 @@
 // What an empty conversation shows: the course and questions to begin with.
 
-import { element, fill } from "./elements.js";
-import { language, t } from "./i18n.js";
+import { element, fill } from "../elements.js";
+import { language, t } from "../i18n.js";
 import { courseTitle } from "./sidebar.js";
 
 const MOST_SUGGESTIONS = 6;

@@ -4,11 +4,11 @@ import { AnswerText } from "./answer-text.js";
 import { joinCitations } from "./citations.js";
 import { copyText } from "./code-blocks.js";
 import { contextMeter, detailRows } from "./details.js";
-import { element, fill, icon } from "./elements.js";
+import { element, fill, icon } from "../elements.js";
 import { describeFinish, describePhase } from "./finish.js";
 import { FeedbackButtons } from "./feedback.js";
-import { number, percent, plural, t } from "./i18n.js";
-import { citable, sourcesSection } from "./sources.js";
+import { number, percent, plural, t } from "../i18n.js";
+import { citable, sourcesSection } from "../sources/sources.js";
 
 /**
  * `question` is the text that is answered. `actions`: {continueAnswer(answer), retry(answer), newConversation(), openSource(passage),

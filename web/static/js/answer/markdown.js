@@ -1,8 +1,8 @@
 // Markdown to DOM. Raw HTML stays text, images are never loaded, and what markdown-it makes passes
 // DOMPurify with a short list of elements before it becomes part of the page.
 
-import MarkdownIt from "../vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
-import DOMPurify from "../vendor/dompurify-3.5.0/purify.es.mjs";
+import MarkdownIt from "../../vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
+import DOMPurify from "../../vendor/dompurify-3.5.0/purify.es.mjs";
 import { mathRules } from "./math.js";
 import { SEAM } from "./seams.js";
 

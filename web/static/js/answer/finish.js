@@ -1,6 +1,6 @@
 // How an answer ended, in words.
 
-import { number, plural, t } from "./i18n.js";
+import { number, plural, t } from "../i18n.js";
 
 /**
  * {tone, text, action}: tone "done", "quiet", "amber" or "red"; action "continue", "retry",

@@ -1,7 +1,7 @@
 // Code in answers: a head with the language and a copy button; highlighted once its fence closes.
 
-import { element, icon } from "./elements.js";
-import { t } from "./i18n.js";
+import { element, icon } from "../elements.js";
+import { t } from "../i18n.js";
 import { sanitizeHighlighted } from "./markdown.js";
 
 const LONGEST_HIGHLIGHTED = 60_000;
@@ -32,7 +32,7 @@ async function highlight(block) {
   const { language } = block.dataset;
   const text = code.textContent;
   if (!language || text.length > LONGEST_HIGHLIGHTED) return;
-  highlighter ??= import("../vendor/highlight.js-11.12.0/highlight.min.js");
+  highlighter ??= import("../../vendor/highlight.js-11.12.0/highlight.min.js");
   let hljs;
   try {
     hljs = (await highlighter).default;

@@ -1,9 +1,9 @@
 // Sources under an answer: numbered cards, and what was found but left out.
 
-import { element, icon } from "./elements.js";
-import { number, t } from "./i18n.js";
+import { element, icon } from "../elements.js";
+import { number, t } from "../i18n.js";
 import { locatorText, withMarks } from "./places.js";
-import { cleaned } from "./seams.js";
+import { cleaned } from "../answer/seams.js";
 
 /** More cards than this are folded. */
 const MOST_CARDS = 4;

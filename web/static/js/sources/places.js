@@ -1,7 +1,7 @@
 // Where in a file something stands, in words, and what of a passage is marked.
 
-import { number, t } from "./i18n.js";
-import { cleaned } from "./seams.js";
+import { number, t } from "../i18n.js";
+import { cleaned } from "../answer/seams.js";
 
 /** Between the place and the headings of a locator. */
 const SEPARATOR = " › ";

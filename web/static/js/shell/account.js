@@ -1,7 +1,7 @@
 // Who is here: the account's name, the way out, and the ways to other courses.
 
-import { element, fill } from "./elements.js";
-import { t } from "./i18n.js";
+import { element, fill } from "../elements.js";
+import { t } from "../i18n.js";
 
 /** Fills `root`; `course` is the one that is shown, `leave()` is called to log out. */
 export function showAccount(root, me, course, leave) {

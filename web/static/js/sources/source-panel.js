@@ -1,15 +1,15 @@
 // The panel beside the transcript: a whole material, the passage that was used, and in it the
 // sentences that support the answer.
 
-import { api } from "./api.js";
-import { element, fill } from "./elements.js";
-import { t } from "./i18n.js";
-import { dressCode } from "./code-blocks.js";
-import { parseBlocks, renderBlocks } from "./markdown.js";
+import { api } from "../api.js";
+import { element, fill } from "../elements.js";
+import { t } from "../i18n.js";
+import { dressCode } from "../answer/code-blocks.js";
+import { parseBlocks, renderBlocks } from "../answer/markdown.js";
 import { markTexts } from "./marking.js";
-import { typeset } from "./math.js";
+import { typeset } from "../answer/math.js";
 import { locatorText, withMarks } from "./places.js";
-import { cleaned } from "./seams.js";
+import { cleaned } from "../answer/seams.js";
 
 const ENDS_CHARS = 48;
 

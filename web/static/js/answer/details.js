@@ -1,7 +1,7 @@
 // The details of an answer: what it cost, how fast it was, and how the model's window was filled.
 
-import { element } from "./elements.js";
-import { duration, number, plural, t } from "./i18n.js";
+import { element } from "../elements.js";
+import { duration, number, plural, t } from "../i18n.js";
 
 const PARTS = ["system", "history", "passages", "question", "reserved"];
 

@@ -1,8 +1,8 @@
 // Courses and conversations. On a narrow screen a drawer.
 
-import { api } from "./api.js";
-import { element, fill } from "./elements.js";
-import { language, languageTag, t } from "./i18n.js";
+import { api } from "../api.js";
+import { element, fill } from "../elements.js";
+import { language, languageTag, t } from "../i18n.js";
 
 const DAY_MS = 86_400_000;
 

@@ -1,6 +1,6 @@
 // The one polite live region: each phase once, never the text of an answer.
 
-import { describeFinish, describePhase } from "./finish.js";
+import { describeFinish, describePhase } from "../answer/finish.js";
 
 export class Status {
   #region;

@@ -1,6 +1,6 @@
 // The chat: which conversation is shown, what is asked in it, and which runs write into it.
 
-import { api } from "./api.js";
+import { api } from "../api.js";
 import { Answer, Question } from "./messages.js";
 import { newId } from "./outbox.js";
 

@@ -1,6 +1,6 @@
 // Questions and answers as the page knows them: from the history, or folded from a run's events.
 
-import { utf16Offset } from "./offsets.js";
+import { utf16Offset } from "../offsets.js";
 
 /** Ends that nobody asked for, by the type of their detail; the store has the same rule. */
 const INTERRUPTED = new Set(["client_gone", "slow_client", "deadline", "shutdown"]);

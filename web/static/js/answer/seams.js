@@ -1,8 +1,8 @@
 // Seams: where a continuation begins. A mark travels through Markdown as one private character and
 // becomes an element afterwards.
 
-import { element } from "./elements.js";
-import { t } from "./i18n.js";
+import { element } from "../elements.js";
+import { t } from "../i18n.js";
 
 export const SEAM = "\uE0F0";
 /** How far after a continuation's first character its mark may move to not break Markdown. */

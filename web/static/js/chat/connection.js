@@ -7,7 +7,7 @@ const SILENCE_MS = 45_000;
 
 /**
  * Events: "welcome" (detail: the message), "message" (detail: any other message), "state"
- * (detail: "connecting", "open" or "waiting"). What is sent before the welcome is dropped:
+ * (detail: "connecting", "open", "waiting" or "closed"). What is sent before the welcome is dropped:
  * whoever needs it delivered sends it again on "welcome" (see outbox.js, runs.js).
  */
 export class Connection extends EventTarget {
@@ -59,6 +59,16 @@ export class Connection extends EventTarget {
     if (!this.isOpen) return false;
     this.#socket.send(JSON.stringify(message));
     return true;
+  }
+
+  /** Leaves for good: the page is about to be another one. */
+  close() {
+    const socket = this.#socket;
+    this.#socket = null;
+    clearInterval(this.#heartbeat);
+    clearTimeout(this.#timer);
+    this.#setState("closed");
+    socket?.close();
   }
 
   retryNow() {

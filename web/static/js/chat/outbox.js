@@ -2,7 +2,7 @@
 // connection or a reload. The id makes a repeated question the same question.
 
 import { messageBytes } from "./connection.js";
-import { keep, kept } from "./preferences.js";
+import { keep, kept } from "../preferences.js";
 
 const KEY = "lectern.outbox";
 

@@ -1,9 +1,9 @@
 // Chips in an answer that lead to its sources: where the model names one as [1], and behind the
 // sentences that the server found support for. Numbers that no source has are dropped.
 
-import { element } from "./elements.js";
-import { t } from "./i18n.js";
-import { utf16Offset } from "./offsets.js";
+import { element } from "../elements.js";
+import { t } from "../i18n.js";
+import { utf16Offset } from "../offsets.js";
 
 /** The server has the same expression, and the same rules for what only looks like a marker. */
 const CITATION = /[[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]/g;

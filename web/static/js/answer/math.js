@@ -5,7 +5,7 @@
 
 import { SEAM } from "./seams.js";
 
-const FOLDER = new URL("../vendor/katex-0.19.1/", import.meta.url);
+const FOLDER = new URL("../../vendor/katex-0.19.1/", import.meta.url);
 const LIMITS = { maxSize: 20, maxExpand: 200 };
 const LONGEST_FORMULA = 4000;
 const KEPT_FORMULAS = 400;

@@ -1,7 +1,7 @@
 // Marks sentences of a source in what was made of it: the text has become elements, so that a
 // sentence is looked for by its letters.
 
-import { element } from "./elements.js";
+import { element } from "../elements.js";
 
 /** What Markdown may write between letters, and what it does not show. */
 const UNSEEN = /[\s*_`~#|>\\[\]()-]/;
