@@ -176,7 +176,7 @@ class AccountApi:
         body = await json_body(request, Farewell)
         if not person.is_guest:
             await self._accounts.check_own_password(person, body.password, client_address(request))
-        await self._erase(person.user)
+        await self._memberships.leave_all(person.user, self._erase)
         response = Response(status_code=204, headers={"Cache-Control": "no-store"})
         self._sessions.put(request, response, "", max_age_s=0)
         return response

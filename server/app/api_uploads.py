@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from server.app.access import Access, Member, Need, guarded, material_of, member_of, person_of
 from server.app.api_replies import json_reply
 from server.app.import_replies import ImportReplies
-from server.app.material_fields import read_kind, read_visible_from, read_week
+from server.app.material_fields import read_flag, read_kind, read_visible_from, read_week
 from server.app.material_json import MaterialRefusedError, import_json
 from server.app.materials.archive import unpacked
 from server.app.materials.errors import MaterialError
@@ -118,7 +118,7 @@ class UploadApi:
                 files += await self._add_archive(course_id, one, make)
             else:
                 files.append(await self._add_one(course_id, one, make))
-        return files
+        return _told_once(files)
 
     async def _add_archive(
         self, course_id: str, archive: StagedFile, make: Make
@@ -151,6 +151,17 @@ class UploadApi:
         return file
 
 
+def _told_once(files: Sequence[ImportedFile]) -> list[ImportedFile]:
+    """The same bytes twice in one upload are read once: the second is a duplicate of the first."""
+    told: list[ImportedFile] = []
+    for file in files:
+        if any(file is other for other in told):
+            file = ImportedFile(file.name, material_id=file.material_id)
+            file.end("duplicate")
+        told.append(file)
+    return told
+
+
 def _refused(name: str, error: MaterialError) -> ImportedFile:
     file = ImportedFile(name)
     file.fail(error)
@@ -165,7 +176,7 @@ def _maker(upload: Upload, member: Member) -> Make:
     visible_from: datetime | None = None
     if fields.get("visible_from"):
         visible_from = read_visible_from(fields["visible_from"], member.course.timezone)
-    is_hidden = fields.get("is_hidden", "").lower() in ("true", "1", "on", "yes")
+    is_hidden = read_flag(fields["is_hidden"], "is_hidden") if fields.get("is_hidden") else False
 
     def make(staged: StagedFile) -> NewFile:
         return NewFile(

@@ -5,16 +5,23 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import regex
+
 from server.app.materials.decoding import ENCODINGS
 from server.app.materials.naming import KINDS, MAX_WEEK, Kind
 from server.service.errors import BadRequestError
 
 MAX_TITLE_CHARS = 300
+_CONTROL = regex.compile(r"[\p{Cc}\p{Bidi_Control}]")
+_FLAGS = dict.fromkeys(("true", "1", "on", "yes"), True) | dict.fromkeys(
+    ("false", "0", "off", "no"), False
+)
 
 
 def read_title(given: str) -> str:
-    """A title in one line. Raises BadRequestError."""
-    title = " ".join(given.split())
+    """A title in one line, without controls, among them those that turn text round. Raises
+    BadRequestError."""
+    title: str = _CONTROL.sub("", " ".join(given.split()))
     if not 1 <= len(title) <= MAX_TITLE_CHARS:
         raise BadRequestError(
             f"title must have 1 to {MAX_TITLE_CHARS} characters.",
@@ -22,6 +29,18 @@ def read_title(given: str) -> str:
             message_zh=f"标题须为 1 至 {MAX_TITLE_CHARS} 个字符。",
         )
     return title
+
+
+def read_flag(given: str, param: str) -> bool:
+    """A field of a form that says yes or no. Raises BadRequestError."""
+    word = given.strip().lower()
+    if word not in _FLAGS:
+        raise BadRequestError(
+            f"{param} must be true or false.",
+            param=param,
+            message_zh=f"{param} 须为 true 或 false。",
+        )
+    return _FLAGS[word]
 
 
 def read_kind(given: str) -> Kind:

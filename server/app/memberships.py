@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from server.app.people import Person
 from server.service.auth import UserId
-from server.service.errors import BadRequestError, ForbiddenError, NotFoundError
+from server.service.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+)
 from server.store.courses import CourseNameTakenError, Courses
 from server.store.enrolments import CourseRole, EnrolledPerson, Enrolments
 from server.store.schema import Course
@@ -113,6 +118,15 @@ class Memberships:
             await self._enrolments.remove(course_id, user_id)
         self._on_change(UserId(user_id))
 
+    async def leave_all(self, user: UserId, go: Callable[[UserId], Awaitable[None]]) -> None:
+        """Lets somebody `go` for ever, who is not the only teacher of a course. Raises
+        ConflictError, and what `go` raises."""
+        async with self._changing:
+            for found in await self._enrolments.courses_of(user):
+                if found.enrolment is not None and found.enrolment.role == "teacher":
+                    await self._check_taught_by_others(found.course)
+            await go(user)
+
     async def check_own_student(
         self, teacher: UserId, found: EnrolledPerson, *, alone: bool
     ) -> None:
@@ -132,9 +146,22 @@ class Memberships:
                 reason="other_teachers",
             )
 
-    async def _check_not_last(self, course_id: str) -> None:
+    async def _check_taught_by_others(self, course: Course) -> None:
+        if await self._num_teachers(course.id) <= 1:
+            raise ConflictError(
+                f"You are the only teacher of {course.title}. Make somebody else its teacher, or "
+                "delete the course, before you delete your account.",
+                message_zh=f"您是课程“{course.title}”唯一的教师。请先将其他人设为教师，或删除该课程，"
+                "再删除账号。",
+                reason="last_teacher",
+            )
+
+    async def _num_teachers(self, course_id: str) -> int:
         people = await self._enrolments.people(course_id)
-        if sum(one.enrolment.role == "teacher" for one in people) <= 1:
+        return sum(one.enrolment.role == "teacher" for one in people)
+
+    async def _check_not_last(self, course_id: str) -> None:
+        if await self._num_teachers(course_id) <= 1:
             raise BadRequestError(
                 "A course keeps at least one teacher.",
                 message_zh="课程至少要保留一名教师。",

@@ -129,6 +129,15 @@ class Materials:
                 )
             )
 
+    async def passage(self, material_id: str, passage_id: str) -> PassageRow | None:
+        """One passage of a material."""
+        async with self._database.session() as session:
+            return await session.scalar(
+                select(PassageRow).where(
+                    PassageRow.id == passage_id, PassageRow.material_id == material_id
+                )
+            )
+
     async def add(self, material: Material) -> tuple[Material, bool]:
         """Stores a new row that waits to be read; where the course has these bytes already, that
         row comes back instead, and False."""
@@ -272,9 +281,27 @@ class Materials:
             await self._forget_passages(session, material_id)
             await session.execute(delete(Material).where(Material.id == material_id))
 
-    async def has_content(self, course_id: str, sha256: str) -> bool:
-        """Whether any material of the course has these bytes."""
-        return await self.with_content(course_id, sha256) is not None
+    async def needs_content(self, course_id: str, sha256: str) -> bool:
+        """Whether any material of the course has these bytes, or is to have them."""
+        async with self._database.session() as session:
+            found = await session.scalar(
+                select(Material.id)
+                .where(
+                    Material.course_id == course_id,
+                    or_(
+                        Material.content_sha256 == sha256,
+                        Material.renewal["sha256"].as_string() == sha256,
+                    ),
+                )
+                .limit(1)
+            )
+            return found is not None
+
+    async def to_renew(self) -> list[Material]:
+        """At start: the materials whose renewal was not read yet, oldest first."""
+        async with self._database.session() as session:
+            rows = select(Material).where(Material.renewal.is_not(None)).order_by(Material.id)
+            return list(await session.scalars(rows))
 
     async def _settle(
         self, session: AsyncSession, material: Material, settle: Settle, *, indexed: str | None

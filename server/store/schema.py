@@ -163,7 +163,8 @@ class Material(Table):
     ready, not hidden, and `visible_from` has come. `edited` names the fields that a teacher has
     set, which no import changes any more. `error_code` says why it failed, and `error_facts` what
     fills its sentence; `warning` holds what a teacher should know of one that is ready, as codes
-    with blanks between them."""
+    with blanks between them. `renewal` is what it is to become once that has been read: other
+    bytes, or another encoding."""
 
     __tablename__ = "material"
     __table_args__ = (
@@ -193,6 +194,7 @@ class Material(Table):
     warning: Mapped[str | None] = mapped_column(CleanText)
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     edited: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
+    renewal: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     text: Mapped[str] = mapped_column(CleanText, default="", deferred=True)
     uploaded_by: Mapped[str | None] = mapped_column(
         ForeignKey("user.id", ondelete="SET NULL"), index=True
@@ -235,7 +237,8 @@ class PassageVector(Table):
 
 
 class Conversation(Table):
-    """Questions and answers of one user about one course."""
+    """Questions and answers of one user about one course. `carried_from` is the message up to
+    which the summary that it begins with goes, in a conversation that may be gone by now."""
 
     __tablename__ = "conversation"
     __table_args__ = (Index("ix_conversation_user_updated", "user_id", "updated_at"),)
@@ -246,16 +249,21 @@ class Conversation(Table):
         ForeignKey("course.id", ondelete="SET NULL"), index=True
     )
     title: Mapped[str] = mapped_column(CleanText, default="")
+    carried_from: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
 
 
 class Message(Table):
-    """A question (`user`) or an answer (`assistant`). Siblings share a parent: a question that
-    was edited, an answer that was made again.
+    """A question (`user`), an answer (`assistant`), or what an earlier conversation was about
+    (`summary`). Siblings share a parent: a question that was edited, an answer that was made again.
 
     `prompt_token_ids` and `token_ids` are exactly what the engine was given and made, so that an
-    answer can be continued. `seams` are character offsets in `text` where a continuation began.
+    answer can be continued; `num_told` is how many characters of the tokens' text were told, as
+    `thinking` or as `text` (None: those of `text`). `seams` are character offsets in `text` where
+    a continuation began, `earlier` what the answer was before each of the last ones, so that they
+    can be undone (`server/store/seams.py`); `undo_id` is the idempotency key of the last undo.
+    `max_tokens` and `options` are those of the last part.
     `client_id` is the idempotency key of the message that asked for it. `finish_type` repeats
     `finish_detail["type"]`, so that records can be looked up by it; `citations` is None in answers
     that were never matched with their passages."""
@@ -273,11 +281,13 @@ class Message(Table):
     )
     role: Mapped[str] = mapped_column(String(16))
     text: Mapped[str] = mapped_column(CleanText, default="")
+    thinking: Mapped[str | None] = mapped_column(CleanText)
     state: Mapped[str] = mapped_column(String(16), default=MessageState.FINISHED, index=True)
     client_id: Mapped[str | None] = mapped_column(String(200), index=True)
     model: Mapped[str | None] = mapped_column(String(200))
     prompt_token_ids: Mapped[tuple[int, ...] | None] = mapped_column(TokenIds, deferred=True)
     token_ids: Mapped[tuple[int, ...] | None] = mapped_column(TokenIds, deferred=True)
+    num_told: Mapped[int | None]
     finish_reason: Mapped[str | None] = mapped_column(String(16))
     finish_detail: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     finish_type: Mapped[str | None] = mapped_column(String(32))
@@ -287,6 +297,8 @@ class Message(Table):
     options: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     max_tokens: Mapped[int | None]
     seams: Mapped[list[int]] = mapped_column(JSON, default=list)
+    earlier: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list, server_default="[]")
+    undo_id: Mapped[str | None] = mapped_column(String(200))
     not_found: Mapped[bool] = mapped_column(default=False)
     citations: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import dataclasses
 from dataclasses import dataclass
 from functools import cache
 
@@ -61,16 +62,19 @@ _HAN = regex.compile(r"\p{Han}")
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """Text and the encoding it was read with. `is_guess`: nothing but statistics spoke for it."""
+    """Text and the encoding it was read with. `is_guess`: nothing but statistics spoke for it;
+    `is_cut`: it ended in the middle of a character, which is left out."""
 
     text: str
     encoding: str
     is_guess: bool = False
+    is_cut: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Codes of warnings for the document that is made of the text."""
-        return ("encoding_guessed",) if self.is_guess else ()
+        codes = {"encoding_guessed": self.is_guess, "text_cut": self.is_cut}
+        return tuple(code for code, is_so in codes.items() if is_so)
 
 
 def decode_text(data: bytes, *, name: str = "text", encoding: str | None = None) -> DecodedText:
@@ -83,7 +87,7 @@ def decode_text(data: bytes, *, name: str = "text", encoding: str | None = None)
     if decoded is None:
         raise MaterialError("undecodable", name=name)
     text = decoded.text.replace("\x00", " ").replace("\r\n", "\n").replace("\r", "\n")
-    return DecodedText(text, decoded.encoding, decoded.is_guess)
+    return dataclasses.replace(decoded, text=text)
 
 
 def encoding_by_mark(data: bytes) -> str | None:
@@ -99,8 +103,12 @@ def _decode(data: bytes) -> DecodedText | None:
             pass  # two bytes at the start of some other text that happen to be a mark
     try:
         return DecodedText(data.decode("utf-8"), "utf-8")
-    except UnicodeDecodeError:
-        pass
+    except UnicodeDecodeError as error:
+        # Where all before is ASCII, the last byte may as well be a letter of Latin-1.
+        if error.end == len(data) and error.reason == "unexpected end of data":
+            text = data[: error.start].decode("utf-8")
+            if not text.isascii():
+                return DecodedText(text, "utf-8", is_cut=True)
     try:
         text = data.decode("gb18030")
     except UnicodeDecodeError:

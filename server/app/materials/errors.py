@@ -60,10 +60,6 @@ REASONS: dict[str, tuple[str, str]] = {
         "{name} was deleted before it was read.",
         "{name} 在读取之前已被删除。",
     ),
-    "stopping": (
-        "{name} was not read, because the server is stopping. Upload it again once it runs.",
-        "服务器正在停止，{name} 未被读取。请在服务器恢复后重新上传。",
-    ),
     "in_course": (
         "The course has this file already: {name} was uploaded a second time meanwhile.",
         "课程中已有此文件：{name} 同时被上传了两次。",
@@ -83,6 +79,10 @@ WARNINGS: dict[str, tuple[str, str]] = {
     "encoding_guessed": (
         "The text's encoding was guessed: please check the preview.",
         "文字编码是推测的：请检查预览。",
+    ),
+    "text_cut": (
+        "The text ends in the middle of a character: the file seems to be cut.",
+        "文字在一个字符中间结束：文件似乎不完整。",
     ),
 }
 """What a teacher should know of a file that was read all the same, by code."""

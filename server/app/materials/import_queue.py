@@ -31,11 +31,13 @@ NOTHING_GIVEN = Given()
 @dataclass(frozen=True, slots=True)
 class Renewal:
     """A material is read again, in place of what it is now, once the reading has succeeded.
-    `staged`: the new bytes, kept already; None: the ones it has."""
+    `staged`: the new bytes, kept already; None: the ones it has. `is_promised`: somebody was told
+    that it will be, and its row says so until then."""
 
     staged: StagedFile | None = None
     encoding: str | None = None
     sets_encoding: bool = False
+    is_promised: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -60,12 +62,9 @@ class Reading:
             self.parsing.cancel()
 
     def stop(self) -> None:
-        """The server stops before it was read: a row waits for the next start, other bytes for a
-        row are only in memory."""
-        if self.renewal is None:
-            self.file.put_off()
-        else:
-            self.file.fail(MaterialError("stopping", name=self.file.name))
+        """The server stops before it was read: the row says what is to be done at the next
+        start."""
+        self.file.put_off()
 
 
 class ImportQueue:

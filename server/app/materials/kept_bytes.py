@@ -30,6 +30,6 @@ class KeptBytes:
                 await self.remove_unneeded(course_id, sha256)
 
     async def remove_unneeded(self, course_id: str, sha256: str) -> None:
-        """Removes the bytes unless a material of the course has them."""
-        if await self._materials.with_content(course_id, sha256) is None:
+        """Removes the bytes unless a material of the course has them, or is to have them."""
+        if not await self._materials.needs_content(course_id, sha256):
             await anyio.to_thread.run_sync(self._files.remove, course_id, sha256)

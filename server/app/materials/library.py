@@ -8,6 +8,7 @@ another encoding, changes nothing until it has succeeded.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,18 +23,32 @@ from server.app.materials.document import ParseLimits
 from server.app.materials.errors import MaterialError
 from server.app.materials.files import MaterialFiles, StagedFile
 from server.app.materials.import_jobs import ImportedFile
-from server.app.materials.import_queue import Given, ImportQueue, Reading, Renewal
+from server.app.materials.import_queue import (
+    NOTHING_GIVEN,
+    Given,
+    ImportQueue,
+    Reading,
+    Renewal,
+)
 from server.app.materials.kept_bytes import KeptBytes
 from server.app.materials.naming import KINDS, Kind, guess
 from server.app.materials.parser import SUPPORTED, format_of
 from server.app.materials.parser_process import ParserProcess
 from server.app.materials.reader import MaterialReader, Parses
-from server.app.materials.settling import chosen_encoding, edited_title_words, made_from
+from server.app.materials.settling import (
+    chosen_encoding,
+    edited_title_words,
+    made_from,
+    renewal_row,
+    stored_renewal,
+)
 from server.app.materials.upload_errors import StorageFullError
 from server.service.errors import ConflictError, NotFoundError, ShuttingDownError
 from server.store.database import Database
 from server.store.materials import Materials, Settled
 from server.store.schema import Material, MaterialState
+
+log = logging.getLogger(__name__)
 
 _PG_DISK_FULL = "53100"
 MAX_ATTEMPTS = 2
@@ -86,7 +101,11 @@ class Library:
             await self.materials.fail(material.id, "parser_crashed", {"name": material.name})
         for material in waiting:
             await self._put(material)
+        for material in await self.materials.to_renew():
+            await self._renew_again(material)
         for material in await self.materials.ready():
+            if self._queue.of_material(material.id) is not None:
+                continue
             if material.made_from != made_from(self.limits, chosen_encoding(material)):
                 await self._renew(material, Renewal())
         self._queue.start()
@@ -177,14 +196,20 @@ class Library:
                     message_zh=f"课程中已有此文件：{other.name}。",
                 )
             await self._bytes.keep(staged, material.course_id)
-        given = Given(_kind_of(material), material.week)
-        return await self._renew(material, Renewal(staged), given)
+            renewal = Renewal(staged, is_promised=True)
+            if not await self._promise(material, renewal):
+                await self._bytes.remove_unneeded(material.course_id, staged.sha256)
+                raise NotFoundError("There is no such material.", param="material")
+        return await self._renew(material, renewal)
 
     async def decode(self, material: Material, encoding: str | None) -> ImportedFile:
         """Reads a material anew in an encoding that somebody chose; None: find it out. Raises
         ConflictError while it is still being read."""
         self.check_idle(material)
-        return await self._renew(material, Renewal(encoding=encoding, sets_encoding=True))
+        renewal = Renewal(encoding=encoding, sets_encoding=True, is_promised=True)
+        if not await self._promise(material, renewal):
+            raise NotFoundError("There is no such material.", param="material")
+        return await self._renew(material, renewal)
 
     async def edit(self, material: Material, fields: dict[str, Any]) -> None:
         """Sets fields by hand: no import changes the title, kind and week any more."""
@@ -214,8 +239,10 @@ class Library:
         async with self._bytes.lock:
             material = await self.materials.get(material_id)
             await self.materials.delete(material_id)
-            if material is not None and material.content_sha256 is not None:
-                await self._bytes.remove_unneeded(material.course_id, material.content_sha256)
+            if material is not None:
+                coming = (material.renewal or {}).get("sha256")
+                for sha256 in {material.content_sha256, coming} - {None}:
+                    await self._bytes.remove_unneeded(material.course_id, str(sha256))
 
     def progress(self, material_id: str) -> tuple[int, int] | None:
         """Pages read of a material, and all of them, while that is known."""
@@ -242,12 +269,32 @@ class Library:
         await self._queue.put(Reading(material.id, material.course_id, file))
         return file
 
-    async def _renew(
-        self, material: Material, renewal: Renewal, given: Given | None = None
-    ) -> ImportedFile:
-        name = renewal.staged.name if renewal.staged else material.name
-        file = ImportedFile(name, material_id=material.id)
-        reading = Reading(material.id, material.course_id, file, given or Given(), renewal)
+    async def _promise(self, material: Material, renewal: Renewal) -> bool:
+        """Writes down what was asked for, so that a restart goes on with it. False when the
+        material is gone."""
+        row = renewal_row(renewal)
+        return await self.materials.edit(material.id, lambda _: Settled({"renewal": row}))
+
+    async def _renew_again(self, material: Material) -> None:
+        """Goes on with a renewal that the last end has cut, unless it may have been the reason."""
+        assert material.renewal is not None
+        renewal = stored_renewal(
+            material.renewal, lambda sha256: self.files.path(material.course_id, sha256)
+        )
+        if material.renewal["attempts"] < MAX_ATTEMPTS:
+            await self._renew(material, renewal)
+            return
+        log.warning("a file for a material is given up: it was begun %d times", MAX_ATTEMPTS)
+        await self.materials.edit(material.id, lambda _: Settled({"renewal": None}))
+        if renewal.staged is not None:
+            async with self._bytes.lock:
+                await self._bytes.remove_unneeded(material.course_id, renewal.staged.sha256)
+
+    async def _renew(self, material: Material, renewal: Renewal) -> ImportedFile:
+        staged = renewal.staged
+        file = ImportedFile(staged.name if staged else material.name, material_id=material.id)
+        given = Given(_kind_of(material), material.week) if staged else NOTHING_GIVEN
+        reading = Reading(material.id, material.course_id, file, given, renewal)
         await self._queue.put(reading)
         return file
 

@@ -16,7 +16,7 @@ from server.app.materials.import_queue import Reading, Renewal
 from server.app.materials.kept_bytes import KeptBytes
 from server.app.materials.parser_process import OnProgress, ParsedMaterial, ParserClosedError
 from server.app.materials.settling import chosen_encoding, new_passages, settled_reading
-from server.store.materials import Materials
+from server.store.materials import Materials, Settled
 from server.store.schema import Material
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,10 @@ class MaterialReader:
         except ParserClosedError:
             if reading.renewal is None:
                 await self._materials.put_back(reading.material_id)
-                reading.file.put_off()
-                return
-            error = MaterialError("stopping", name=reading.file.name)
+            else:
+                await self._count(reading, -1)
+            reading.file.put_off()
+            return
         if error is None:
             reading.file.end("ready")
         else:
@@ -69,6 +70,7 @@ class MaterialReader:
         if renewal is None:
             material = await self._materials.begin(reading.material_id)
         else:
+            await self._count(reading, 1)
             material = await self._materials.get(reading.material_id)
         if material is None or reading.is_dropped:
             return _deleted(reading)
@@ -79,18 +81,13 @@ class MaterialReader:
                 return None
             return _deleted(reading)
         except MaterialError as error:
-            if renewal is None:
-                await self._materials.fail(material.id, error.code, error.facts)
-            return error
+            return await self._fail(reading, error)
         except IntegrityError:
             # Only other bytes for a row can meet the same bytes of another one here.
-            return MaterialError("in_course", name=reading.file.name)
+            return await self._fail(reading, MaterialError("in_course", name=reading.file.name))
         except (SQLAlchemyError, OSError):
             log.exception("a material could not be stored")
-            lost = _lost(reading)
-            if renewal is None:
-                await self._materials.fail(material.id, lost.code, lost.facts)
-            return lost
+            return await self._fail(reading, _lost(reading))
         finally:
             if renewal is not None and renewal.staged is not None:
                 await self._tidy(material, renewal.staged)
@@ -124,6 +121,25 @@ class MaterialReader:
         if renewal is None:
             return await self._materials.finish(material.id, passages, settle)
         return await self._materials.replace(material.id, passages, settle)
+
+    async def _fail(self, reading: Reading, error: MaterialError) -> MaterialError:
+        """A material that was to be renewed stays as it is."""
+        if reading.renewal is None:
+            await self._materials.fail(reading.material_id, error.code, error.facts)
+        elif reading.renewal.is_promised:
+            await self._materials.edit(reading.material_id, lambda _: Settled({"renewal": None}))
+        return error
+
+    async def _count(self, reading: Reading, by: int) -> None:
+        """How often a renewal was begun: a file that ends the server each time is given up."""
+
+        def settle(now: Material) -> Settled:
+            row = now.renewal
+            counted = row and {**row, "attempts": row["attempts"] + by}
+            return Settled({"renewal": counted})
+
+        if reading.renewal is not None and reading.renewal.is_promised:
+            await self._materials.edit(reading.material_id, settle)
 
     async def _tidy(self, before: Material, staged: StagedFile) -> None:
         """Removes the bytes that a replaced material has no more, or has not got."""

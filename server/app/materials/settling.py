@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from server.app.materials.document import ParseLimits
+from server.app.materials.files import StagedFile
 from server.app.materials.import_queue import Given, Renewal
 from server.app.materials.naming import guess
 from server.app.materials.parser_process import ParsedMaterial
@@ -41,6 +44,22 @@ def new_passages(parsed: ParsedMaterial, words_of_title: str) -> list[NewPassage
         )
         for passage, words in zip(parsed.passages, parsed.words, strict=True)
     ]
+
+
+def renewal_row(renewal: Renewal) -> dict[str, Any]:
+    """A renewal as its material's row keeps it; `attempts`: how often it was begun."""
+    staged = renewal.staged
+    bytes_of = {"name": staged.name, "sha256": staged.sha256, "size": staged.size} if staged else {}
+    chosen = {"encoding": renewal.encoding} if renewal.sets_encoding else {}
+    return {"attempts": 0, **bytes_of, **chosen}
+
+
+def stored_renewal(row: Mapping[str, Any], path: Callable[[str], Path]) -> Renewal:
+    """What `renewal_row` has kept; `path` gives the place of bytes with a digest."""
+    staged = None
+    if "sha256" in row:
+        staged = StagedFile(path(row["sha256"]), row["name"], row["sha256"], row["size"])
+    return Renewal(staged, row.get("encoding"), "encoding" in row, is_promised=True)
 
 
 def settled_reading(
@@ -80,6 +99,7 @@ def settled_reading(
             "num_pages": parsed.num_pages,
             "warning": " ".join(parsed.warnings) or None,
             "edited": sorted(edited),
+            "renewal": None,
             "made_from": made_from(limits, parsed.encoding if "encoding" in edited else None),
         }
         if staged is not None:

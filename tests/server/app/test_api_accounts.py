@@ -14,6 +14,7 @@ from argon2 import PasswordHasher
 from server.app.passwords import Passwords
 from server.service.auth import COOKIE_NAME, UserId
 from server.store.courses import Courses
+from server.store.enrolments import Enrolments
 from tests.server.app.site import ALICE, PASSWORD, Site, open_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -256,6 +257,25 @@ async def test_everything_of_a_person_goes_when_they_say_so(tmp_path: Path) -> N
             assert (await log_in(client, "ana")).status_code == 401
         fresh = await site.account("student", "ana")
         assert fresh != user, "the login is free again"
+
+
+async def test_a_course_s_only_teacher_stays(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        ana, ben = (
+            await site.account("teacher", "ana", "demo"),
+            await site.account("teacher", "ben"),
+        )
+        async with site.client(ana) as client:
+            refused = await client.request("DELETE", "/api/me", json={"password": PASSWORD})
+            assert refused.status_code == 409
+            assert "Demo" in refused.json()["error"]["message"]
+            assert (await client.get("/api/me")).status_code == 200
+        demo = await Courses(site.app.database).get("demo")
+        assert demo is not None
+        await Enrolments(site.app.database).enrol(demo.id, ben, "teacher")
+        async with site.client(ana) as client:
+            gone = await client.request("DELETE", "/api/me", json={"password": PASSWORD})
+            assert gone.status_code == 204, gone.text
 
 
 async def test_a_guest_s_data_goes_too(tmp_path: Path) -> None:

@@ -155,6 +155,29 @@ async def test_a_file_that_failed_may_come_again_under_its_right_name(room: Room
     assert await room.listed() == ["lab3.md", "staff.en.md"]
 
 
+async def test_the_same_bytes_twice_in_one_upload_are_told_once(room: Room) -> None:
+    both = [("file", (name, LAB)) for name in ("a.md", "b.md")]
+    job = await room.watch((await room.teacher.post(UPLOAD, files=both)).json())
+    assert [(file["name"], file["state"]) for file in job["files"]] == [
+        ("a.md", "ready"),
+        ("a.md", "duplicate"),
+    ]
+
+
+async def test_a_flag_that_is_neither_yes_nor_no_is_refused(room: Room) -> None:
+    reply = await room.teacher.post(
+        UPLOAD, files={"file": ("a.md", LAB)}, data={"is_hidden": "maybe"}
+    )
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "is_hidden")
+
+
+async def test_a_title_has_no_controls(room: Room) -> None:
+    material = await room.upload("a.md", LAB)
+    one = f"/api/materials/{material['id']}"
+    changed = await room.teacher.patch(one, json={"title": "La\u202eb\x07 3\n(new)"})
+    assert changed.json()["title"] == "Lab 3 (new)"
+
+
 async def test_a_zip_is_its_files(room: Room) -> None:
     data = zipped(
         {

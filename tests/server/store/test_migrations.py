@@ -12,7 +12,16 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.orm import undefer
 
 from server.store.database import Database
-from server.store.schema import Course, Feedback, Material, Message, User
+from server.store.messages import Messages, NoSeamError, Outcome
+from server.store.schema import (
+    Conversation,
+    Course,
+    Feedback,
+    Material,
+    Message,
+    MessageState,
+    User,
+)
 from tests.support.postgres import Cluster, skip_without_postgresql
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -99,6 +108,7 @@ async def _upgraded(database: Database) -> None:
         assert (lab.kind, lab.format, lab.week) == ("lab", "markdown", 3)
         message = await session.get_one(Message, "n1")
         assert (message.finish_type, message.text) == ("max_tokens", "Because")
+        assert (message.thinking, message.num_told, message.earlier) == (None, None, [])
         assert (await session.scalars(select(Feedback.value))).all() == ["down"]
 
 
@@ -114,4 +124,65 @@ async def test_rows_of_the_first_version_are_kept_on_postgresql(cluster: Cluster
     async with cluster.fresh_url(is_migrated=False) as url:
         database = Database(url)
         await _upgraded(database)
+        await database.close()
+
+
+def _fill_second(connection: Connection) -> None:
+    """Continued answers of the second version, which kept no earlier states."""
+    _fill(connection)
+    config = Config()
+    config.set_main_option("script_location", "server.store:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0002")
+    usage = {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
+    connection.execute(
+        text(
+            "UPDATE message SET seams = '[3]', usage = :usage, token_ids = :ids, "
+            "prompt_token_ids = :ids WHERE id = 'n1'"
+        ),
+        {"usage": json.dumps(usage), "ids": b"\x01\x00\x00\x00\x02\x00\x00\x00"},
+    )
+
+
+async def _continued(database: Database) -> None:
+    async with database.transaction() as session:
+        await (await session.connection()).run_sync(_fill_second)
+    await database.migrate()
+    messages = Messages(database)
+    answer = await messages.get("u1", "n1", with_tokens=True)
+    assert answer is not None
+    assert (answer.text, answer.seams, answer.earlier) == ("Because", [3], [])
+    assert (answer.token_ids, answer.thinking, answer.undo_id) == ((1, 2), None, None)
+    with pytest.raises(NoSeamError):
+        await messages.undo("n1", key="k")
+    # What is continued from now on can be undone, as far as that.
+    await messages.reopen(answer, options={"max_tokens": 9})
+    whole = Outcome(MessageState.FINISHED, "stop", {"type": "eos"}, "Because of that", (1, 2, 3))
+    await messages.finish("n1", whole)
+    await messages.undo("n1", key="k")
+    undone = await messages.get("u1", "n1", with_tokens=True)
+    assert undone is not None
+    assert (undone.text, undone.seams, undone.token_ids) == ("Because", [3], (1, 2))
+    assert undone.finish_detail == {"type": "max_tokens", "limit": 3}
+    with pytest.raises(NoSeamError):
+        await messages.undo("n1", key="k2")
+    async with database.session() as session:
+        conversation = await session.get_one(Conversation, "v1")
+        assert (conversation.title, conversation.carried_from) == ("Why?", None)
+
+
+async def test_continued_answers_of_the_second_version_are_kept_on_sqlite(tmp_path: Any) -> None:
+    database = Database(f"sqlite:///{tmp_path}/old.db")
+    await _continued(database)
+    await database.close()
+
+
+@pytest.mark.postgres
+async def test_continued_answers_of_the_second_version_are_kept_on_postgresql(
+    cluster: Cluster,
+) -> None:
+    skip_without_postgresql()
+    async with cluster.fresh_url(is_migrated=False) as url:
+        database = Database(url)
+        await _continued(database)
         await database.close()

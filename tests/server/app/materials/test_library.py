@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.app.materials.document import ParseLimits
 from server.app.materials.files import MaterialFiles
-from server.app.materials.library import Library, NewFile
+from server.app.materials.library import MAX_ATTEMPTS, Library, NewFile
 from server.app.materials.parser_process import ParsedMaterial, ParserProcess
 from server.app.materials.upload_errors import StorageFullError
 from server.service.errors import ShuttingDownError
@@ -150,7 +150,7 @@ async def test_a_stop_puts_back_what_is_being_read(
     assert (await ready(database, again, found.id)).state == MaterialState.READY
 
 
-async def test_a_replacement_that_a_stop_cuts_leaves_what_was(
+async def test_a_replacement_that_a_stop_cuts_goes_on_at_the_next_start(
     database: Database, course: Course, open_library: Open, tmp_path: Path
 ) -> None:
     first = open_library()
@@ -168,12 +168,68 @@ async def test_a_replacement_that_a_stop_cuts_leaves_what_was(
     stopping = asyncio.create_task(library.stop())
     parser.go_on.set()
     await stopping
-    assert replaced.error is not None
+    assert (replaced.state, replaced.error) == ("waiting", None)
+    cut = await only(database)
+    assert (cut.name, cut.content_sha256) == ("a.md", before.content_sha256)
+
+    again = open_library()
+    await again.start()
+    after = await ready(database, again, cut.id)
+    assert after.renewal is None
+    assert (after.name, after.content_sha256) == ("b.md", new.sha256)
+    await again.stop()
+    kept = [path.name for path in (tmp_path / "materials" / course.id).iterdir()]
+    assert kept == [new.sha256]
+
+
+async def test_an_encoding_that_was_asked_for_is_not_forgotten(
+    database: Database, course: Course, open_library: Open
+) -> None:
+    first = open_library()
+    await first.start()
+    file, _ = await first.add(course.id, staged(first, "# 第一讲\n\n分页".encode("gb18030")))
+    await file.over.wait()
+    await first.stop()
+    library = open_library(SlowParser())
+    # Not started: what is asked for waits until the process ends, as if it were killed.
+    before = await only(database)
+    await library.decode(before, "big5")
+    again = open_library()
+    await again.start()
+    after = await ready(database, again, before.id)
+    assert after.renewal is None
+    assert after.encoding == "big5hkscs"
+    assert after.edited == ["encoding"]
+
+
+async def test_a_replacement_that_ends_the_server_each_time_is_given_up(
+    database: Database, course: Course, open_library: Open, tmp_path: Path
+) -> None:
+    first = open_library()
+    await first.start()
+    file, _ = await first.add(course.id, staged(first))
+    await file.over.wait()
+    before = await only(database)
+    await first.stop()
+    new = first.files.stage(io.BytesIO(b"# Other\n\nwords"), "b.md", max_bytes=100)
+    library = open_library(SlowParser())
+    await library.replace(before, new)
+    crashed = []
+    for _ in range(MAX_ATTEMPTS):
+        parser = SlowParser()
+        crashed.append((parser, open_library(parser)))
+        await crashed[-1][1].start()
+        await parser.began.wait()
+    again = open_library()
+    await again.start()
     after = await only(database)
-    assert (after.name, after.content_sha256) == ("a.md", before.content_sha256)
-    assert [path.name for path in (tmp_path / "materials" / course.id).iterdir()] == [
-        before.content_sha256
-    ]
+    assert (after.renewal, after.content_sha256) == (None, before.content_sha256)
+    for parser, gone in crashed:  # they hang where a crash would have ended them
+        stopping = asyncio.create_task(gone.stop())
+        parser.go_on.set()
+        await stopping
+    kept = [path.name for path in (tmp_path / "materials" / course.id).iterdir()]
+    assert kept == [before.content_sha256]
 
 
 async def test_what_is_deleted_while_it_waits_is_over(

@@ -22,6 +22,15 @@ def test_a_guess_is_told_as_a_warning() -> None:
     assert parse(KOREAN.encode()).warnings == ()
 
 
+def test_a_text_that_ends_in_the_middle_of_a_character_says_so() -> None:
+    cut = parse("# 分页\n\n每页四千字节".encode()[:-1])
+    assert (cut.encoding, cut.warnings) == ("utf-8", ("text_cut",))
+    assert cut.text.endswith("四千字")
+    latin = parse("A text in the alphabet of the west ends with a caf\xe9".encode("latin-1"))
+    assert "text_cut" not in latin.warnings
+    assert latin.text.endswith("caf\xe9")
+
+
 def test_a_short_first_line_is_the_title_and_paragraphs_are_blocks() -> None:
     document = parse(b"\nOffice hours\n\nTuesday,\n14:00.\n \nRoom 2.\n")
     assert document.title == "Office hours"
