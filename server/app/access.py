@@ -24,16 +24,17 @@ from datetime import datetime
 from enum import StrEnum
 from functools import wraps
 from typing import Literal
+from urllib.parse import quote
 
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from server.app.api_replies import Endpoint, told
 from server.app.people import Person
 from server.app.sessions import Sessions
 from server.service.auth import UserId
-from server.service.errors import ForbiddenError, NotFoundError
+from server.service.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from server.store.column_types import utc_now
 from server.store.enrolments import CourseOf, Enrolments
 from server.store.materials import Materials
@@ -195,18 +196,39 @@ class GuardedRoute(Route):
     need: Need
 
 
-def guarded(path: str, endpoint: Endpoint, methods: Sequence[str], need: Need) -> GuardedRoute:
+def guarded(
+    path: str,
+    endpoint: Endpoint,
+    methods: Sequence[str],
+    need: Need,
+    *,
+    is_page: bool = False,
+) -> GuardedRoute:
     """A route whose endpoint runs only for those who have what it needs, and whose ServiceErrors
-    are JSON replies. The application's `state.access` checks."""
+    are JSON replies. The application's `state.access` checks. `is_page`: a browser that has no
+    session is sent to the login, and comes back."""
 
     @wraps(endpoint)
     async def checked(request: Request) -> Response:
-        await access_of(request).check(request, need)
+        try:
+            await access_of(request).check(request, need)
+        except UnauthorizedError:
+            if is_page and "text/html" in request.headers.get("accept", ""):
+                return to_login(request)
+            raise
         return await endpoint(request)
 
     route = GuardedRoute(path, told(checked), methods=list(methods))
     route.need = need
     return route
+
+
+def to_login(request: Request) -> Response:
+    """The way to the login, from where the reader comes back."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    back = quote(request.url.path + query, safe="")
+    headers = {"Cache-Control": "no-store"}
+    return RedirectResponse(f"/login?next={back}", status_code=303, headers=headers)
 
 
 def access_of(request: Request) -> Access:

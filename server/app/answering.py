@@ -16,18 +16,19 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
-from engine.api import FinishType, Usage
+from engine.api import Usage
+from server.app.answer_ends import failure, so_far_of, unchanged
+from server.app.answer_parts import add_timing, add_usage, part_timing
 from server.app.budget import ContextReport
 from server.app.citations import cite, marks_of
 from server.app.context import assemble
 from server.app.drafts import Draft, Drafts
 from server.app.found_passages import Found, FoundPassage, Retriever
-from server.app.prompts import Turn, language_of, not_found_text
+from server.app.history import history, nothing_seen, seen_from, summary_of
+from server.app.prompts import language_of, not_found_text
 from server.app.records import (
     NO_TIMING,
     NOT_FOUND_DETAIL,
-    add_timing,
-    add_usage,
     has_no_support,
     is_continuable,
     passage_json,
@@ -36,10 +37,9 @@ from server.app.records import (
 from server.app.retrieval import Previous, Viewer
 from server.app.support import SourceText
 from server.service.auth import UserId
-from server.service.errors import ServiceError, ShuttingDownError, from_unknown
 from server.service.generation import Completion, Generation, GenerationOptions, Prompt
 from server.service.runs import Run
-from server.service.usage import timing_json, usage_json
+from server.service.usage import usage_json
 from server.store.messages import Messages, Opened, Outcome, PassageSnapshot, Prepared
 from server.store.schema import Message, MessageState
 
@@ -105,7 +105,7 @@ class Answering:
             # Before anything reads it: a megabyte of text is cheap to refuse only by its size.
             self._generation.check_size(asked.question, param="text")
             path = await self._messages.path(asked.opened.question_id)
-            turns, _ = history(path[:-1])
+            turns = history(path[:-1])
             found = await self._retriever.retrieve(
                 asked.course_id,
                 asked.question,
@@ -125,14 +125,16 @@ class Answering:
                 question=asked.question,
                 window=window,
                 max_tokens=asked.options.max_tokens or window,
+                summary=summary_of(path) if found.is_found else None,
             )
             if not found.is_found:
-                report = _nothing_seen(window, assembled.report.question, len(turns))
+                report = nothing_seen(window, assembled.report.question, len(turns))
                 await self._prepare(run, asked, found, None, report)
                 text = not_found_text(language, has_passages=bool(found.passages))
                 await self._answer_not_found(run, draft, text)
                 return
-            snapshots = await self._prepare(run, asked, found, assembled.prompt, assembled.report)
+            report = seen_from(assembled.report, turns, asked.opened.question_id)
+            snapshots = await self._prepare(run, asked, found, assembled.prompt, report)
             completion = await self._generation.relay(
                 run,
                 assembled.prompt,
@@ -140,9 +142,11 @@ class Answering:
                 salt=f"course:{asked.course_id}",
                 on_output=draft.add,
                 may_continue=True,
+                splits_reasoning=True,
             )
             sources = _Sources(asked.question, snapshots)
-            await self._finish(run, draft, completion, None, window, sources)
+            context = report.to_json()
+            await self._finish(run, draft, completion, None, context, sources)
 
     async def extend(
         self,
@@ -152,13 +156,17 @@ class Answering:
         course_id: str | None,
         options: GenerationOptions,
     ) -> None:
-        """Goes on with a stored, cut answer (read with its tokens) to `question` from its last
-        token: the engine is given the very prompt and tokens of before. Ends the run."""
+        """Goes on with a stored, cut answer (read with its tokens, then reopened) to `question`
+        from its last token: the engine is given the very prompt and tokens of before. Ends the
+        run."""
         stored = await self._messages.passages([answer.id])
         sources = _Sources(question, stored[answer.id])
-        window = self._generation.model.window
-        prompt = Prompt(answer.prompt_token_ids or (), answer.token_ids or (), answer.text)
+        # What the window of today is, whatever it was then.
+        context = {**(answer.context or {}), "window": self._generation.model.window}
         async with self._closing(answer.id, answer) as draft:
+            prompt = await self._generation.prompts.continuation(
+                answer.prompt_token_ids or (), answer.token_ids or (), draft.num_told
+            )
             completion = await self._generation.relay(
                 run,
                 prompt,
@@ -166,8 +174,10 @@ class Answering:
                 salt=f"course:{course_id}",
                 on_output=draft.add,
                 may_continue=True,
+                # Behind the first word of the answer itself there is no thinking.
+                splits_reasoning=not answer.text,
             )
-            await self._finish(run, draft, completion, answer, window, sources)
+            await self._finish(run, draft, completion, answer, context, sources)
 
     async def _previous(self, path: Sequence[Message]) -> Previous | None:
         """The question before, and the materials that it was answered from."""
@@ -239,19 +249,18 @@ class Answering:
         draft: Draft,
         completion: Completion,
         earlier: Message | None,
-        window: int,
+        context: dict[str, Any],
         sources: _Sources,
     ) -> None:
-        """Stores the end, then tells it. `earlier`: the answer as it was before this part."""
+        """Stores the end, then tells it. `earlier`: the answer as it was before this part;
+        `context`: its report."""
         finish = completion.finish
-        part = usage_json(finish.usage)
-        usage = add_usage(earlier.usage if earlier else None, part)
-        timing = add_timing(
-            earlier.timing if earlier else None, timing_json(finish.timing, finish.usage)
-        )
-        detail = finish.detail.to_json()
+        usage = add_usage(earlier.usage if earlier else None, self._part_usage(completion))
+        timing = add_timing(earlier.timing if earlier else None, part_timing(completion))
+        window, window_used = context["window"], usage["total_tokens"]
+        detail = completion.detail
         if finish.message is not None:
-            detail["message"] = finish.message
+            detail = {**detail, "message": finish.message}
         used = sources.used
         # In a thread: a long answer takes tens of milliseconds.
         found = await asyncio.to_thread(cite, draft.text, sources.question, used)
@@ -267,6 +276,9 @@ class Answering:
                 usage,
                 timing,
                 completion.max_tokens,
+                draft.thinking,
+                draft.num_told,
+                context={**context, "window_used": window_used},
                 citations=citations,
                 marks=marks_of(found),
             ),
@@ -275,27 +287,42 @@ class Answering:
         self._generation.finish_run(
             run,
             completion,
-            can_continue=is_continuable(finish.detail.type, draft.text, usage, window),
+            can_continue=is_continuable(
+                finish.detail.type, draft.text or draft.thinking or "", usage, window
+            ),
             usage=usage,
             timing=timing,
-            more={"no_support": has_no_support(finish.detail.type, draft.text, citations)},
+            more={
+                "no_support": has_no_support(finish.detail.type, draft.text, citations),
+                "max_tokens": completion.max_tokens,
+                "window_used": window_used,
+                "can_undo": earlier is not None,
+            },
         )
+
+    def _part_usage(self, completion: Completion) -> dict[str, Any]:
+        """What a part of an answer used, and what it was allowed."""
+        told = usage_json(
+            completion.finish.usage,
+            prices=self._generation.prices,
+            reasoning_tokens=completion.reasoning_tokens or None,
+        )
+        return {**told, "max_tokens": completion.max_tokens}
 
     @asynccontextmanager
     async def _closing(
         self, answer_id: str, earlier: Message | None = None
     ) -> AsyncIterator[Draft]:
-        text = earlier.text if earlier else ""
-        token_ids = (earlier.token_ids or ()) if earlier else ()
-        with self._drafts.write(answer_id, text, token_ids) as draft:
+        so_far = so_far_of(answer_id, earlier)
+        with self._drafts.write(so_far) as draft:
             try:
                 yield draft
             except BaseException as error:
                 if draft.has_end:
                     raise  # its own end is stored, or kept; there is none to make up
-                outcome = _failure(draft, error)
-                if earlier is not None and len(draft.token_ids) == len(token_ids):
-                    outcome = _unchanged(earlier)
+                outcome = failure(draft, error)
+                if earlier is not None and len(draft.token_ids) == len(so_far.token_ids):
+                    outcome = unchanged(earlier)
                 # What fails now is kept, and the first error is the one to tell.
                 with suppress(SQLAlchemyError):
                     await self._drafts.finish(draft, outcome)
@@ -308,51 +335,6 @@ def tell_citations(
     """Tells the stored citations of an answer, all of whose text is told."""
     for citation in citations:
         run.emit("citation", passage=passage_ids.get(citation["n"]), **citation)
-
-
-def history(path: Sequence[Message]) -> tuple[list[Turn], str | None]:
-    """The turns that the model may see, oldest first, and the question asked last before.
-
-    A cut or stopped answer counts with the text that is shown. Turns without any answer, and
-    those whose answer was "not found", are no part of the model's view: they tell it nothing
-    about the materials, and a small model repeats them."""
-    turns = [
-        Turn(question.text, answer.text)
-        for question, answer in zip(path[::2], path[1::2], strict=False)
-        if answer.text and not answer.not_found
-    ]
-    previous = path[-2].text if len(path) >= 2 else None
-    return turns, previous
-
-
-def _failure(draft: Draft, error: BaseException) -> Outcome:
-    """How an answer ended that an exception cut short; its text so far is kept."""
-    if isinstance(error, asyncio.CancelledError | ShuttingDownError):
-        detail: dict[str, Any] = {"type": FinishType.SHUTDOWN.value}
-        return Outcome(MessageState.INTERRUPTED, "abort", detail, draft.text, draft.token_ids)
-    told = from_unknown(error) if isinstance(error, Exception) else ServiceError("")
-    detail = {
-        "type": FinishType.ERROR.value,
-        "code": told.code,
-        "message": told.message,
-        "retryable": told.retryable,
-    }
-    return Outcome(MessageState.ERROR, "error", detail, draft.text, draft.token_ids)
-
-
-def _unchanged(earlier: Message) -> Outcome:
-    """The end that an answer had before a continuation that added nothing."""
-    return Outcome(
-        MessageState(earlier.state),
-        earlier.finish_reason or "",
-        earlier.finish_detail or {},
-        seams=earlier.seams,
-    )
-
-
-def _nothing_seen(window: int, num_question: int, num_turns: int) -> ContextReport:
-    """The report of an answer for which no model was asked: nothing was left out of a prompt."""
-    return ContextReport(window, 0, 0, 0, num_question, 0, num_turns, 0, 0, 0)
 
 
 def _snapshots(passages: Sequence[FoundPassage], num_used: int) -> tuple[PassageSnapshot, ...]:

@@ -1,22 +1,75 @@
-"""Somebody's own conversations: listed, read, deleted, exported."""
+"""Somebody's own conversations over HTTP: listed, searched, read, renamed, deleted, exported.
+
+All routes need a session and know only what is the caller's own: of what belongs to somebody else
+they say 404.
+
+SUMMARY is `{id, course: its id, title, updated_at, num_messages}`. MESSAGE is described in
+`server.app.records`, SOURCE is one of its `passages`.
+
+- GET /api/conversations → `{conversations: [SUMMARY], next: CURSOR or null}`, the latest used
+  first. Query parameters, all optional, an empty one counts as absent: `course` (id or slug, of
+  which the caller must be a member); `limit`, 1 to 200, else 200; `before`, the `next` of the page
+  before; `q`, up to 200 characters: only conversations whose title holds it, or in which a question
+  and its answer hold all its words (in English or Chinese, each found by the other's word where it
+  is one of the known terms; the last word may be a beginning). With `q` each SUMMARY has `snippet`
+  too: `{message: id of the question or answer, role, text: some 160 characters of it, marks:
+  [[start, end], …] in code points of that text}`, or null where only the title holds it. An
+  answer is found by its words some seconds after its end.
+- GET /api/conversations/{id} → `{id, course, title, messages: [MESSAGE, branches included, in
+  order of making], active_run: id or null, carried_from: null, or of what this conversation
+  carries on {message: the answer up to which its summary goes, conversation: id, title, both null
+  where it is gone}}`. With `?sources=brief` the passages of
+  the messages come without `text`. Has an `ETag`: with `If-None-Match` 304 where nothing changed.
+- GET /api/messages/{message}/sources → `{message, passages: [SOURCE with text]}`; with an `ETag`
+- PATCH /api/conversations/{id} `{title: 1 to 200 characters}` → SUMMARY. The title is put on one
+  line and rid of control characters; the place in the list stays.
+- DELETE /api/conversations/{id} → 204; an answer that still runs in it is stopped first
+- GET /api/conversations/{id}/export?format=jsonl|md → a download. jsonl (the default): the
+  conversation, then each MESSAGE; md: to read, in the language of the page: each question, its
+  answer, how that ended, and its sources with their places.
+
+What is renamed or deleted is told to all of the caller's sockets: `changed`, `deleted`
+(`server.service.user_sessions`).
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from server.app.access import Access, Need, guarded, person_of
-from server.app.api_replies import json_reply
-from server.app.records import export_jsonl, message_json, time_json
+from server.app.api_replies import etag_reply, json_reply
+from server.app.api_requests import json_body
+from server.app.conversation_export import to_markdown
+from server.app.conversation_fields import (
+    list_place,
+    num_listed,
+    place_text,
+    read_title,
+    searched_text,
+)
+from server.app.pages import choose_language
+from server.app.record_query import zone_of
+from server.app.records import export_jsonl, message_json, source_json, time_json
 from server.app.run_end import end_run
+from server.app.snippets import beginning, snippet
 from server.service.auth import UserId
-from server.service.errors import NotFoundError
+from server.service.errors import BadRequestError, NotFoundError
 from server.service.runs import RunRegistry
-from server.store.conversations import Conversations
+from server.service.user_sessions import UserSessions
+from server.store.analysis import QueryUnit, search_units
+from server.store.conversations import ConversationHit, Conversations, ConversationSummary
 from server.store.courses import Courses
 from server.store.messages import Messages
-from server.store.schema import Conversation
+from server.store.schema import Conversation, Course
+
+
+class _Title(msgspec.Struct, forbid_unknown_fields=True):
+    title: str
 
 
 class ConversationApi:
@@ -29,12 +82,14 @@ class ConversationApi:
         courses: Courses,
         conversations: Conversations,
         messages: Messages,
+        sessions: UserSessions,
     ) -> None:
         self._access = access
         self._runs = runs
         self._courses = courses
         self._conversations = conversations
         self._messages = messages
+        self._sessions = sessions
 
     def routes(self) -> list[BaseRoute]:
         """The routes, ready for an application."""
@@ -42,50 +97,92 @@ class ConversationApi:
         return [
             guarded("/api/conversations", self.list_conversations, ["GET"], Need.OWNER),
             guarded(one, self.conversation, ["GET"], Need.OWNER),
+            guarded(one, self.rename, ["PATCH"], Need.OWNER),
             guarded(one, self.delete_conversation, ["DELETE"], Need.OWNER),
             guarded(f"{one}/export", self.export, ["GET"], Need.OWNER),
+            guarded("/api/messages/{message}/sources", self.sources, ["GET"], Need.OWNER),
         ]
 
     async def list_conversations(self, request: Request) -> Response:
-        """The user's conversations, the latest used first; of one course with `?course=`."""
-        user, course_id = person_of(request).user, None
-        if named := request.query_params.get("course"):
+        """A page of the user's conversations, the latest used first."""
+        user, query = person_of(request).user, request.query_params
+        before, limit, text = list_place(query), num_listed(query), searched_text(query)
+        course_id = None
+        if named := query.get("course"):
             course_id = (await self._access.member(user, named)).course_id
-        summaries = await self._conversations.of_user(user, course_id)
-        conversations = [
+        # One more than is shown tells whether there is a page after this one.
+        most = limit + 1
+        if text is None:
+            summaries = await self._conversations.of_user(
+                user, course_id, before=before, limit=most
+            )
+            shown = [summary_json(summary) for summary in summaries[:limit]]
+        else:
+            units = search_units(text)
+            hits = await self._conversations.search(
+                user, text, units, course_id=course_id, before=before, limit=most
+            )
+            summaries = [hit.summary for hit in hits]
+            shown = [_hit_json(hit, units) for hit in hits[:limit]]
+        has_more = len(summaries) > limit
+        return json_reply(
             {
-                "id": summary.conversation.id,
-                "course": summary.conversation.course_id,
-                "title": summary.conversation.title,
-                "updated_at": time_json(summary.conversation.updated_at),
-                "num_messages": summary.num_messages,
+                "conversations": shown,
+                "next": place_text(summaries[limit - 1].place) if has_more else None,
             }
-            for summary in summaries
-        ]
-        return json_reply({"conversations": conversations})
+        )
 
     async def conversation(self, request: Request) -> Response:
         """One conversation with all its messages, branches included, in order of making."""
         user = person_of(request).user
+        with_texts = _with_texts(request)
         conversation = await self._own(user, request)
         # Looked up before the messages: a run that ends in between is then found stored.
         active = self._runs.active_in(conversation.id)
         messages = await self._messages.of_conversation(conversation.id)
         ids = [message.id for message in messages]
-        passages = await self._messages.passages(ids)
+        passages = await self._messages.passages(ids, with_texts=with_texts)
         feedback = await self._messages.feedback(user, ids)
-        return json_reply(
+        return etag_reply(
+            request,
             {
                 "id": conversation.id,
                 "course": conversation.course_id,
                 "title": conversation.title,
                 "messages": [
-                    message_json(message, passages.get(message.id, ()), feedback.get(message.id))
+                    message_json(
+                        message,
+                        passages.get(message.id, ()),
+                        feedback.get(message.id),
+                        with_texts=with_texts,
+                    )
                     for message in messages
                 ],
                 "active_run": active.id if active else None,
-            }
+                "carried_from": await self._source(conversation),
+            },
         )
+
+    async def sources(self, request: Request) -> Response:
+        """The passages of one answer, with their texts."""
+        message_id = request.path_params["message"]
+        message = await self._messages.get(person_of(request).user, message_id)
+        if message is None:
+            raise NotFoundError("There is no such message.", param="message")
+        passages = (await self._messages.passages([message.id])).get(message.id, [])
+        told = [source_json(passage) for passage in passages]
+        return etag_reply(request, {"message": message.id, "passages": told})
+
+    async def rename(self, request: Request) -> Response:
+        """Gives a conversation another title."""
+        user, conversation_id = person_of(request).user, request.path_params["conversation"]
+        title = read_title((await json_body(request, _Title)).title)
+        await self._conversations.rename(user, conversation_id, title)
+        summary = await self._conversations.summary(user, conversation_id)
+        if summary is None:
+            raise NotFoundError("There is no such conversation.")
+        self._sessions.changed(user, conversation=conversation_id, title=title)
+        return json_reply(summary_json(summary))
 
     async def delete_conversation(self, request: Request) -> Response:
         """Deletes a conversation; an answer that still runs in it is stopped first."""
@@ -95,30 +192,107 @@ class ConversationApi:
         if active is not None:
             await end_run(active)
         await self._conversations.delete(user, conversation.id)
+        self._sessions.deleted(user, conversation=conversation.id)
         return Response(status_code=204)
 
     async def export(self, request: Request) -> Response:
-        """A conversation as JSON lines: itself, then each message with how it ended."""
+        """A conversation with all its messages, as a file."""
         user = person_of(request).user
+        format = request.query_params.get("format") or "jsonl"
+        if format not in ("jsonl", "md"):
+            raise BadRequestError("format must be jsonl or md.", param="format")
         conversation = await self._own(user, request)
         course = await self._courses.get(conversation.course_id or "")
         messages = await self._messages.of_conversation(conversation.id)
         ids = [message.id for message in messages]
         passages = await self._messages.passages(ids)
         feedback = await self._messages.feedback(user, ids)
+        body: bytes | str
+        if format == "jsonl":
+            body = export_jsonl(conversation, _title(course, None), messages, passages, feedback)
+            media_type = "application/jsonl"
+        else:
+            language = choose_language(request)
+            body = to_markdown(
+                conversation,
+                _title(course, language),
+                messages,
+                passages,
+                feedback,
+                language=language,
+                zone=zone_of(course),
+            )
+            media_type = "text/markdown; charset=utf-8"
         return Response(
-            export_jsonl(
-                conversation, course.title if course else None, messages, passages, feedback
-            ),
-            media_type="application/jsonl",
+            body,
+            media_type=media_type,
             headers={
                 "Cache-Control": "no-store",
-                "Content-Disposition": f'attachment; filename="{conversation.id}.jsonl"',
+                "Content-Disposition": f'attachment; filename="{conversation.id}.{format}"',
+                "X-Content-Type-Options": "nosniff",
             },
         )
+
+    async def _source(self, conversation: Conversation) -> dict[str, Any] | None:
+        if conversation.carried_from is None:
+            return None
+        source = await self._conversations.source_of(conversation)
+        return {
+            "message": conversation.carried_from,
+            "conversation": source and source.id,
+            "title": source and source.title,
+        }
 
     async def _own(self, user: UserId, request: Request) -> Conversation:
         conversation = await self._conversations.get(user, request.path_params["conversation"])
         if conversation is None:
             raise NotFoundError("There is no such conversation.")
         return conversation
+
+
+def summary_json(summary: ConversationSummary) -> dict[str, Any]:
+    """SUMMARY."""
+    return {
+        "id": summary.conversation.id,
+        "course": summary.conversation.course_id,
+        "title": summary.conversation.title,
+        "updated_at": time_json(summary.conversation.updated_at),
+        "num_messages": summary.num_messages,
+    }
+
+
+def _hit_json(hit: ConversationHit, units: list[QueryUnit]) -> dict[str, Any]:
+    shown: dict[str, Any] | None = None
+    for message in (hit.question, hit.answer):
+        if message is None:
+            continue
+        if found := snippet(message.text, units):
+            shown = {
+                "message": message.id,
+                "role": message.role,
+                "text": found.text,
+                "marks": found.marks,
+            }
+            break
+    if shown is None and hit.question is not None:
+        # Found by another word for the same, or in the other language.
+        shown = {
+            "message": hit.question.id,
+            "role": hit.question.role,
+            "text": beginning(hit.question.text),
+            "marks": [],
+        }
+    return summary_json(hit.summary) | {"snippet": shown}
+
+
+def _title(course: Course | None, language: str | None) -> str | None:
+    if course is None:
+        return None
+    return course.title_zh if language == "zh" and course.title_zh else course.title
+
+
+def _with_texts(request: Request) -> bool:
+    wanted = request.query_params.get("sources") or "full"
+    if wanted not in ("full", "brief"):
+        raise BadRequestError("sources must be full or brief.", param="sources")
+    return wanted == "full"

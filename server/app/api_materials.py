@@ -20,7 +20,16 @@ is over when done equals total. duplicate: the course has these bytes already, a
 - GET /api/imports/{import} (a teacher of its course) → IMPORT; kept until an hour after its end, or
   a restart
 - GET /api/materials/{material} (member who may see it) → MATERIAL with `{locator, text, places:
-  [{heading, locator, place: {page?, to_page?, slide?, to_slide?, row?, to_row?}}]}`
+  [{heading, locator, place: {page?, to_page?, slide?, to_slide?, row?, to_row?}}], has_original:
+  whether its file can be had}`. A part of a large text, cut between blocks:
+  `?around=PASSAGE&chars=N` (the id of a passage of the material, of now or of one of the caller's
+  answers) or `?offset=N&chars=N`, with N from 1,000 to 200,000, else 24,000: `text` is then about
+  `chars` characters, and with it come `{offset: where it begins, total: characters of the whole,
+  range: [start, end] of the passage or null}`, all in code points of the whole text. null: the
+  material has changed since, and no longer holds the passage. Has an `ETag`: with `If-None-Match`
+  304 where nothing changed.
+- GET /api/materials/{material}/original (the same) → the file as it came, as a download; 404 where
+  it is not kept
 - GET /api/materials/{material}/passages (its teacher) → `{passages: [{id, position, heading,
   locator, place, text, num_tokens, language}]}`
 - GET /api/materials/{material}/preview?encoding= (its teacher) → `{text: its beginning, is_whole,
@@ -43,15 +52,17 @@ failed stays listed, for its teachers, until it is retried, replaced or deleted.
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute
 
-from server.app.access import Need, guarded, is_visible, material_of, member_of
-from server.app.api_replies import json_reply
+from server.app.access import Need, guarded, is_visible, material_of, member_of, person_of
+from server.app.api_replies import etag_reply, json_reply
 from server.app.api_requests import json_body
 from server.app.import_replies import ImportReplies
 from server.app.material_fields import (
@@ -68,6 +79,7 @@ from server.app.material_json import (
     place_json,
     warnings_json,
 )
+from server.app.material_text import MaterialText
 from server.app.materials.errors import MaterialError
 from server.app.materials.library import Library
 from server.app.materials.parser_process import ParserClosedError
@@ -89,9 +101,10 @@ class _Changes(msgspec.Struct, forbid_unknown_fields=True):
 class MaterialApi:
     """Owned by the event loop; keeps no state of its own."""
 
-    def __init__(self, library: Library, replies: ImportReplies) -> None:
+    def __init__(self, library: Library, replies: ImportReplies, text: MaterialText) -> None:
         self._library = library
         self._replies = replies
+        self._text = text
 
     def routes(self) -> list[BaseRoute]:
         """The routes, ready for an application."""
@@ -99,6 +112,7 @@ class MaterialApi:
         return [
             guarded("/api/courses/{course}/materials", self.list_all, ["GET"], Need.MEMBER),
             guarded(one, self.material, ["GET"], Need.MEMBER),
+            guarded(f"{one}/original", self.original, ["GET"], Need.MEMBER),
             guarded(f"{one}/passages", self.passages, ["GET"], teacher),
             guarded(f"{one}/preview", self.preview, ["GET"], teacher),
             guarded(one, self.change, ["PATCH"], teacher),
@@ -123,15 +137,35 @@ class MaterialApi:
     async def material(self, request: Request) -> Response:
         """One material, whole."""
         material = material_of(request)
+        text = await self._text.shown(person_of(request).user, material, request.query_params)
         passages = await self._library.materials.passages(material.id)
         card = MaterialCard(material, len(passages))
-        return json_reply(
+        return etag_reply(
+            request,
             {
                 **self._json(card, for_teacher=member_of(request).is_teacher),
                 "locator": material.name,
-                "text": material.text,
+                **text,
                 "places": [place_json(passage) for passage in passages],
-            }
+                "has_original": self._original(material) is not None,
+            },
+        )
+
+    async def original(self, request: Request) -> Response:
+        """The file as it came. Whatever it holds, no browser opens it as a page of this site."""
+        material = material_of(request)
+        path = self._original(material)
+        if path is None or not await asyncio.to_thread(path.is_file):
+            raise NotFoundError("The file of this material is not kept.", param="material")
+        return FileResponse(
+            path,
+            media_type="application/octet-stream",
+            filename=material.name.rpartition("/")[2],
+            headers={
+                "Cache-Control": "no-store",
+                "X-Content-Type-Options": "nosniff",
+                "Content-Security-Policy": "default-src 'none'; sandbox",
+            },
         )
 
     async def passages(self, request: Request) -> Response:
@@ -189,6 +223,12 @@ class MaterialApi:
         """Out of the course, for good."""
         await self._library.delete(material_of(request).id)
         return Response(status_code=204, headers={"Cache-Control": "no-store"})
+
+    def _original(self, material: Material) -> Path | None:
+        """Where its bytes are kept; None: nowhere."""
+        if material.content_sha256 is None:
+            return None
+        return self._library.files.path(material.course_id, material.content_sha256)
 
     def _json(self, card: MaterialCard, *, for_teacher: bool) -> dict[str, Any]:
         progress = self._library.progress(card.material.id) if for_teacher else None

@@ -27,7 +27,7 @@ sentence of the sources supports the answer), `up`, `down` (feedback). An answer
 | GET /api/courses/{course}/records/{answer} | its teacher | RECORD |
 | GET /api/courses/{course}/records.jsonl | its teacher | a RECORD a line, newest first, streamed |
 | GET /api/courses/{course}/records.csv | its teacher | the same as a table for spreadsheets, UTF-8 with a byte order mark |
-| GET /records/{answer} | its asker, or a teacher of the course | the record as a page to print, without script |
+| GET /records/{answer} | its asker, or a teacher of the course | the record as a page to print, without script, in the reader's language; a browser without a session is sent to the login |
 | GET /api/me/export | session | all that is kept of the caller as JSON lines: `person`, `enrolment`, then `conversation` with its `message` lines (by their `kind`) |
 
 Filters, as query parameters of the first four (all optional, all must hold):
@@ -38,7 +38,7 @@ Filters, as query parameters of the first four (all optional, all must hold):
 - `material`: id of a material that the answer cites
 - `pseudonym`: of one asker, exactly
 - `person`: a part of the asker's name; 403 where the course shows no names
-- `before`: the `next` of the page before; `limit`: 1 to 200, else 50 (the list only)
+- `before`: the `next` of the page before, an empty one counts as absent; `limit`: 1 to 200, else 50 (the list only)
 
 `counts.total` counts what the filters but `kind` leave, `counts.kinds` splits that up, and
 `counts.matching` counts with `kind` too. Counts fall when people or conversations are deleted.
@@ -86,7 +86,7 @@ class RecordApi:
             guarded(f"{many}.jsonl", self.export_jsonl, ["GET"], teacher),
             guarded(f"{many}.csv", self.export_csv, ["GET"], teacher),
             guarded(f"{many}/{{answer}}", self.record, ["GET"], teacher),
-            guarded("/records/{answer}", self.page, ["GET"], Need.KNOWN),
+            guarded("/records/{answer}", self.page, ["GET"], Need.KNOWN, is_page=True),
             guarded("/api/me/export", self.export_own, ["GET"], Need.OWNER),
         ]
 
@@ -94,7 +94,8 @@ class RecordApi:
         """A page of records with counts."""
         course, query = member_of(request).course, request.query_params
         filter, limit = record_filter(course, query), num_listed(query)
-        found = await self._records.page(filter, before=query.get("before"), limit=limit + 1)
+        before = query.get("before", "").strip() or None
+        found = await self._records.page(filter, before=before, limit=limit + 1)
         counts = await self._records.counts(filter)
         records = found[:limit]
         form = _form(course)

@@ -3,12 +3,13 @@
 - POST /api/courses/{course}/search (its teacher) `{question, previous?, limit? (1–50, 20)}` →
   `{is_found, score, threshold, is_follow_up, units: [UNIT], passages: [FOUND]}`, best first
 
-UNIT is one thing that the question asks for: `{label, weight, rarity, num_passages, is_asked,
-from_previous}`; with `is_asked` false it only helps the ranking. FOUND is `{id, material_id, title,
-heading, locator, place, text, num_tokens, is_hidden, is_given, score, rank, coverage,
-lexical_place, semantic_place, matches: [{unit, columns: [title|heading|text], frequency}],
-missing: [number of a unit]}`; `unit` counts from 0, `is_given` says that an answer would be made
-from it. A teacher's trial finds hidden materials too and marks them; students are given none.
+UNIT is one thing that the question asks for: `{label, label_zh, weight, rarity, num_passages,
+is_asked, from_previous}`; with `is_asked` false it only helps the ranking. FOUND is `{id,
+material_id, title, heading, locator, place, text, num_tokens, is_hidden, is_given, score, rank,
+coverage, lexical_place, semantic_place, matches: [{unit, columns: [title|heading|text],
+frequency}], missing: [number of a unit]}`; `unit` counts from 0, `is_given` says that an answer
+would be made from it. A teacher's trial finds hidden materials too and marks them; students are
+given none.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ def explained_json(explained: Explained) -> dict[str, Any]:
         "units": [
             {
                 "label": unit.label,
+                "label_zh": unit.label_zh,
                 "weight": unit.weight,
                 "rarity": unit.rarity,
                 "num_passages": unit.num_passages,

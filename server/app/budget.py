@@ -1,7 +1,8 @@
 """What fits into the model's window, and the report of what did not. Pure: counts in, counts out.
 
 window ≥ system + history + passages + question + reserved answer. When that does not hold, the
-oldest whole turns go first, then the lowest-ranked whole passages; the question never does.
+oldest whole turns go first, then the summary that the conversation begins with, then the
+lowest-ranked whole passages; the question never does.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class PromptSizes:
     """One count per earlier turn (its question and answer), oldest first."""
     passages: tuple[int, ...] = ()
     """One count per passage, best first."""
+    summary: int = 0
+    """Of the summary that the conversation begins with."""
 
     def with_slack(self, num_tokens: int) -> PromptSizes:
         """The same with `num_tokens` more for the template."""
@@ -46,16 +49,21 @@ class PromptSizes:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The newest `turns_kept` turns and the best `passages_used` passages fit."""
+    """The newest `turns_kept` turns and the best `passages_used` passages fit, and the summary
+    where there is one."""
 
     turns_kept: int
     passages_used: int
+    has_summary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ContextReport:
     """What the model saw of an answer's context and what was left out, in tokens and counts:
-    the fields of the `context` event. `system + passages + history + question` is the prompt."""
+    the fields of the `context` event. `system + passages + history + question` is the prompt.
+    `summary` is what of the history is a summary of an earlier conversation; one that was left
+    out counts as a dropped turn. `view_from` is the id of the first question that the model saw;
+    None: no model was asked."""
 
     window: int
     system: int
@@ -67,6 +75,8 @@ class ContextReport:
     turns_dropped: int
     passages_used: int
     passages_dropped: int
+    view_from: str | None = None
+    summary: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name."""
@@ -85,14 +95,18 @@ def fit(sizes: PromptSizes) -> Selection:
     if room < 0:
         raise QuestionTooLongError(sizes)
     turns, passages = len(sizes.turns), len(sizes.passages)
-    excess = sum(sizes.turns) + sum(sizes.passages) - room
+    excess = sum(sizes.turns) + sum(sizes.passages) + sizes.summary - room
     while excess > 0 and turns > 0:
         excess -= sizes.turns[len(sizes.turns) - turns]
         turns -= 1
+    has_summary = sizes.summary > 0
+    if excess > 0 and has_summary:
+        excess -= sizes.summary
+        has_summary = False
     while excess > 0:
         passages -= 1
         excess -= sizes.passages[passages]
-    return Selection(turns, passages)
+    return Selection(turns, passages, has_summary)
 
 
 def report(sizes: PromptSizes, selection: Selection, num_prompt_tokens: int) -> ContextReport:
@@ -101,15 +115,17 @@ def report(sizes: PromptSizes, selection: Selection, num_prompt_tokens: int) -> 
     the difference is told under `system`, so that the sum is exact."""
     kept = sizes.turns[len(sizes.turns) - selection.turns_kept :]
     used = sizes.passages[: selection.passages_used]
+    summary = sizes.summary if selection.has_summary else 0
     return ContextReport(
         window=sizes.window,
-        system=num_prompt_tokens - sum(kept) - sum(used) - sizes.question,
+        system=num_prompt_tokens - sum(kept) - summary - sum(used) - sizes.question,
         passages=sum(used),
-        history=sum(kept),
+        history=sum(kept) + summary,
         question=sizes.question,
         reserved=sizes.reserved,
         turns_kept=len(kept),
-        turns_dropped=len(sizes.turns) - len(kept),
+        turns_dropped=len(sizes.turns) - len(kept) + (sizes.summary > summary),
         passages_used=len(used),
         passages_dropped=len(sizes.passages) - len(used),
+        summary=summary,
     )

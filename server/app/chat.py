@@ -16,15 +16,15 @@ import msgspec
 
 from engine.api import Usage
 from server.app.access import Access
-from server.app.answering import Answering, Asked, tell_citations
+from server.app.answering import Answering, Asked
+from server.app.carrying import Carrying
+from server.app.question_counter import QuestionCounter
 from server.app.records import (
-    NO_TIMING,
     can_continue,
-    error_fields,
-    has_no_support,
     is_answered,
-    passage_json,
+    message_json,
 )
+from server.app.replay import accept, tell_again
 from server.service.auth import UserId, is_account
 from server.service.errors import (
     BadRequestError,
@@ -34,12 +34,19 @@ from server.service.errors import (
 )
 from server.service.generation import GenerationOptions
 from server.service.limits import ServiceLimits
-from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
+from server.service.messages import Ask, Carry, Continue, Count, Edit, Feedback, Regenerate, Undo
 from server.service.runs import Run, RunRegistry
 from server.service.usage import usage_json
+from server.service.user_sessions import UserSessions
 from server.service.validation import refuse_nul
 from server.store.conversations import Conversations
-from server.store.messages import Messages, Opened, UserGoneError
+from server.store.messages import (
+    AnswerChangedError,
+    Messages,
+    NoSeamError,
+    Opened,
+    UserGoneError,
+)
 from server.store.schema import Conversation, Message, MessageState
 
 _TITLE_CHARS = 80
@@ -65,24 +72,33 @@ class ChatApp:
         access: Access,
         conversations: Conversations,
         messages: Messages,
+        sessions: UserSessions,
         *,
+        carrying: Carrying,
+        counter: QuestionCounter,
         limits: ServiceLimits,
         defaults: ChatDefaults,
+        static_version: str,
     ) -> None:
+        """`static_version`: the content hash under which the page's files are served."""
         self._runs = runs
         self._answering = answering
         self._access = access
         self._conversations = conversations
         self._messages = messages
+        self._sessions = sessions
+        self._carrying = carrying
+        self._counter = counter
         self._limits = limits
         self._defaults = defaults
+        self._static_version = static_version
 
     async def ask(self, user: UserId, message: Ask) -> Run:
         """Answers a question about a course, in a new conversation or after `parent` (an answer
         of the conversation; None: its latest)."""
         refuse_nul(message.text, "text")
         options = self._options(message.options)
-        course_id = await self._course_of(user, message)
+        course_id, title = await self._course_of(user, message)
         if message.parent is not None:
             await self._check_parent(user, message)
 
@@ -94,11 +110,11 @@ class ChatApp:
                 course_id=course_id,
                 conversation_id=message.conversation,
                 parent_id=message.parent,
-                title=title_of(message.text),
+                title=title,
                 client_id=message.id,
                 is_guest=not is_account(user),
             )
-            if opened := await self._open(run, user, message.id, opening):
+            if opened := await self._open(run, user, message.id, opening, title):
                 await self._answering.answer(
                     run, Asked(user, opened, course_id, message.text, options)
                 )
@@ -120,12 +136,13 @@ class ChatApp:
                 )
             options = self._options(_merged(answer.options or {}, message.options))
             question = await self._message(user, answer.parent_id or "")
-            await self._messages.reopen(answer.id, seam=len(answer.text))
-            _accept(
-                run,
-                message.id,
-                Opened(answer.conversation_id, question.id, answer.id, question.parent_id),
-            )
+            try:
+                await self._messages.reopen(answer, options=msgspec.to_builtins(options))
+            except AnswerChangedError:
+                raise ConversationBusyError("This answer was changed just now.") from None
+            opened = Opened(answer.conversation_id, question.id, answer.id, question.parent_id)
+            accept(run, message.id, opened)
+            self._announce(run, opened, conversation.title)
             await self._answering.extend(run, answer, question.text, course_id, options)
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
@@ -137,13 +154,15 @@ class ChatApp:
         question = named
         if named.role == "assistant":
             question = await self._message(user, named.parent_id or "")
+        if question.role != "user":
+            raise BadRequestError("Only a question can be answered again.", param="message")
         conversation = await self._conversation(user, named.conversation_id)
         course_id = await self._course_id(user, conversation)
         options = self._options(message.options, temperature=self._defaults.regenerate_temperature)
 
         async def produce(run: Run) -> None:
             opening = partial(self._messages.open_answer, question.id, client_id=message.id)
-            if opened := await self._open(run, user, message.id, opening):
+            if opened := await self._open(run, user, message.id, opening, conversation.title):
                 await self._answering.answer(
                     run, Asked(user, opened, course_id, question.text, options)
                 )
@@ -171,12 +190,30 @@ class ChatApp:
                 follow_latest=False,
                 client_id=message.id,
             )
-            if opened := await self._open(run, user, message.id, opening):
+            if opened := await self._open(run, user, message.id, opening, conversation.title):
                 await self._answering.answer(
                     run, Asked(user, opened, course_id, message.text, options)
                 )
 
         return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
+
+    async def carry(self, user: UserId, message: Carry) -> Run:
+        """Begins a conversation with a summary of the one that ends with an answer."""
+        answer = await self._message(user, message.message)
+        if answer.role != "assistant":
+            raise BadRequestError("Only what follows an answer can be carried on.", param="message")
+        if answer.state == MessageState.RUNNING:
+            raise ConversationBusyError("This conversation is still answering.")
+        conversation = await self._conversation(user, answer.conversation_id)
+        course_id = await self._course_id(user, conversation)
+        options = self._options(message.options)
+
+        async def produce(run: Run) -> None:
+            await self._carrying.carry(
+                run, message, conversation=conversation, course_id=course_id, options=options
+            )
+
+        return self._runs.open(user, produce, key=message.id)
 
     async def feedback(self, user: UserId, message: Feedback) -> None:
         """Stores what the user thinks of an answer; `none` takes it back."""
@@ -186,23 +223,66 @@ class ChatApp:
         value = None if message.value == "none" else message.value
         await self._messages.put_feedback(user, answer.id, value, message.note)
 
-    async def _course_of(self, user: UserId, message: Ask) -> str:
+    async def undo(self, user: UserId, message: Undo) -> dict[str, Any]:
+        """Takes back the last continuation of an answer, also where later questions follow: what
+        the model saw of it then stays as it is told. The fields: `message`, as it is now."""
+        answer = await self._message(user, message.message)
+        # An end that could not be stored would be stored over the undone one.
+        await self._answering.settle()
+        if self._runs.active_in(answer.conversation_id) is not None:
+            raise ConversationBusyError("This conversation is still answering.")
+        try:
+            await self._messages.undo(answer.id, key=message.id)
+        except NoSeamError:
+            raise BadRequestError(
+                "This answer has no continuation that could be undone.", param="message"
+            ) from None
+        except AnswerChangedError:
+            raise ConversationBusyError("This conversation is still answering.") from None
+        answer = await self._message(user, answer.id)
+        passages = await self._messages.passages([answer.id])
+        feedback = await self._messages.feedback(user, [answer.id])
+        conversation = await self._conversation(user, answer.conversation_id)
+        self._sessions.changed(user, conversation=conversation.id, title=conversation.title)
+        return {"message": message_json(answer, passages[answer.id], feedback.get(answer.id))}
+
+    async def count(self, user: UserId, message: Count) -> dict[str, Any]:
+        """How much of the window a question would take, for who may ask it."""
+        if message.conversation is None:
+            await self._access.first_course(user)
+        else:
+            conversation = await self._conversation(user, message.conversation)
+            await self._course_id(user, conversation)
+        return await self._counter.count(message.text)
+
+    def welcome(self, user: UserId) -> dict[str, Any]:
+        """What a page must know besides: how long an answer may be that does not say, whose
+        account it is used with (None: a guest's), and which page is the newest."""
+        return {
+            "defaults": {"max_tokens": self._defaults.max_tokens},
+            "login": user if is_account(user) else None,
+            "static": self._static_version,
+        }
+
+    async def _course_of(self, user: UserId, message: Ask) -> tuple[str, str]:
+        """The course that a question is about, and its conversation's title."""
         named = None
         if message.course is not None:
             named = await self._access.member(user, message.course)
         if message.conversation is None:
-            return (named or await self._access.first_course(user)).course_id
+            member = named or await self._access.first_course(user)
+            return member.course_id, title_of(message.text)
         conversation = await self._conversation(user, message.conversation)
         course_id = await self._course_id(user, conversation)
         if named is not None and named.course_id != course_id:
             raise BadRequestError("The conversation is about another course.", param="course")
-        return course_id
+        return course_id, conversation.title
 
     async def _check_parent(self, user: UserId, message: Ask) -> None:
         parent = await self._message(user, message.parent or "", param="parent")
         if parent.conversation_id != message.conversation:
             raise BadRequestError("parent is of another conversation", param="parent")
-        if parent.role != "assistant":
+        if parent.role not in ("assistant", "summary"):
             raise BadRequestError("parent must be an answer", param="parent")
 
     async def _conversation(self, user: UserId, conversation_id: str) -> Conversation:
@@ -241,7 +321,12 @@ class ChatApp:
         return filled
 
     async def _open(
-        self, run: Run, user: UserId, client_id: str, opening: Callable[[], Awaitable[Opened]]
+        self,
+        run: Run,
+        user: UserId,
+        client_id: str,
+        opening: Callable[[], Awaitable[Opened]],
+        title: str,
     ) -> Opened | None:
         """Stores what `opening` stores for a new message, and tells that it is accepted.
 
@@ -262,48 +347,32 @@ class ChatApp:
             if self._runs.active_in(stored.conversation_id) not in (None, run):
                 raise ConversationBusyError("This conversation is still answering.")
             opened = await self._messages.open_answer(stored.parent_id or "", client_id=client_id)
-        _accept(run, client_id, opened)
+        accept(run, client_id, opened)
+        self._announce(run, opened, title)
         return opened
+
+    def _announce(self, run: Run, opened: Opened, title: str) -> None:
+        """Tells the user's other sockets of a run that was accepted. Reads nothing: it may not
+        fail between `accepted` and what ends the answer whatever happens."""
+        self._sessions.opened(
+            run.owner,
+            run=run.id,
+            conversation=opened.conversation_id,
+            message=opened.answer_id,
+            title=title,
+        )
 
     async def _replay(self, run: Run, user: UserId, client_id: str, answer: Message) -> None:
         """Tells a stored answer again, to its end."""
         question = await self._message(user, answer.parent_id or "")
         passages = (await self._messages.passages([answer.id]))[answer.id]
-        _accept(
-            run,
-            client_id,
-            Opened(answer.conversation_id, question.id, answer.id, question.parent_id),
-        )
-        if answer.context is not None:
-            run.emit(
-                "retrieval",
-                passages=[passage_json(passage) for passage in passages],
-                dropped=answer.context["passages_dropped"],
-                not_found=answer.not_found,
-            )
-            run.emit("context", **answer.context)
-        if answer.text:
-            run.emit("delta", text=answer.text)
-        detail = answer.finish_detail or {}
-        if answer.state == MessageState.ERROR:
-            run.emit("error", id=client_id, retryable=False, **error_fields(detail))
-            return
-        tell_citations(
-            run, answer.citations or (), {passage.n: passage.passage_id for passage in passages}
-        )
-        usage, timing = answer.usage, answer.timing
+        usage = answer.usage
         if usage is None:  # the process died before the end was known: what it left is counted
             left = await self._message(user, answer.id, with_tokens=True)
             usage = usage_json(Usage(len(left.prompt_token_ids or ()), len(left.token_ids or ())))
-        run.emit(
-            "finish",
-            finish_reason=answer.finish_reason,
-            finish_detail=detail,
-            usage=usage,
-            timing=timing or NO_TIMING,
-            can_continue=can_continue(answer),
-            no_support=has_no_support(answer.finish_type, answer.text, answer.citations),
-        )
+        opened = Opened(answer.conversation_id, question.id, answer.id, question.parent_id)
+        accept(run, client_id, opened)
+        tell_again(run, client_id, answer, passages, usage)
 
 
 def title_of(question: str) -> str:
@@ -314,17 +383,6 @@ def title_of(question: str) -> str:
     cut = line[:_TITLE_CHARS]
     at_word = cut.rpartition(" ")[0]
     return (at_word if len(at_word) > _TITLE_CHARS // 2 else cut) + "…"
-
-
-def _accept(run: Run, client_id: str, opened: Opened) -> None:
-    run.emit(
-        "accepted",
-        id=client_id,
-        conversation=opened.conversation_id,
-        message=opened.answer_id,
-        user_message=opened.question_id,
-        parent=opened.parent_id,
-    )
 
 
 def _merged(stored: dict[str, Any], options: GenerationOptions) -> GenerationOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from server.app.budget import ContextReport, PromptSizes, QuestionTooLongError, fit, report, reserve
 from server.app.prompts import Language, PassageText, Turn, build_messages, render_passage
@@ -28,19 +28,24 @@ async def assemble(
     question: str,
     window: int,
     max_tokens: int,
+    summary: Turn | None = None,
 ) -> Assembled:
     """The fullest prompt that fits `window` with room for the answer; `passages` best first,
-    `turns` oldest first. Raises PromptTooLongError when the question alone does not fit."""
+    `turns` oldest first, and `summary` in front of them: what an earlier conversation was about.
+    Raises PromptTooLongError when the question alone does not fit."""
     sizes = await _measure(generation, language, passages, turns, question, window, max_tokens)
+    if summary is not None:
+        sizes = replace(sizes, summary=await _measure_summary(generation, language, summary))
     while True:
         try:
             selection = fit(sizes)
         except QuestionTooLongError as error:
             raise _told(error, window) from None
+        before = [summary] if summary is not None and selection.has_summary else []
         messages = build_messages(
             language,
             passages[: selection.passages_used],
-            turns[len(turns) - selection.turns_kept :],
+            [*before, *turns[len(turns) - selection.turns_kept :]],
             question,
         )
         prompt = await generation.prepare_chat(messages)
@@ -83,6 +88,11 @@ async def _measure(
         ),
         passages=tuple(of_passages),
     )
+
+
+async def _measure_summary(generation: Generation, language: Language, summary: Turn) -> int:
+    without = await generation.count_chat(build_messages(language, (), (), ""))
+    return await generation.count_chat(build_messages(language, (), (summary,), "")) - without
 
 
 def _told(error: QuestionTooLongError, window: int) -> PromptTooLongError:

@@ -22,23 +22,31 @@ _LAST_SAVE_S = 2.0
 class Draft:
     """One running answer. `add` is on the hot path: it appends to lists and sets an event."""
 
-    __slots__ = ("_dirty", "_texts", "_token_ids", "answer_id", "has_end", "is_dirty")
+    __slots__ = (
+        *("_dirty", "_num_told_before", "_texts", "_thoughts", "_token_ids"),
+        *("answer_id", "has_end", "is_dirty", "num_told"),
+    )
 
-    def __init__(
-        self, answer_id: str, text: str, token_ids: tuple[int, ...], dirty: asyncio.Event
-    ) -> None:
-        self.answer_id = answer_id
+    def __init__(self, so_far: Partial, dirty: asyncio.Event) -> None:
+        self.answer_id = so_far.answer_id
+        self.num_told = len(so_far.text) if so_far.num_told is None else so_far.num_told
+        """See `Message.num_told`."""
+        self._num_told_before = self.num_told
         self.is_dirty = False
         self.has_end = False
         """How the answer ended is known, and stored or kept."""
-        self._texts = [text]
-        self._token_ids = list(token_ids)
+        self._texts = [so_far.text]
+        self._thoughts = [so_far.thinking or ""]
+        self._token_ids = list(so_far.token_ids)
         self._dirty = dirty
 
-    def add(self, text: str, token_ids: tuple[int, ...]) -> None:
-        """Appends what was generated since the last call."""
+    def add(self, text: str, token_ids: tuple[int, ...], thinking: str, num_told: int) -> None:
+        """Appends what was generated since the last call: a `relay.OnOutput`."""
         self._texts.append(text)
+        if thinking:
+            self._thoughts.append(thinking)
         self._token_ids += token_ids
+        self.num_told = self._num_told_before + num_told
         self.is_dirty = True
         self._dirty.set()
 
@@ -49,9 +57,20 @@ class Draft:
         return self._texts[0]
 
     @property
+    def thinking(self) -> str | None:
+        """All that was thought so far; None: nothing."""
+        self._thoughts = ["".join(self._thoughts)]
+        return self._thoughts[0] or None
+
+    @property
     def token_ids(self) -> tuple[int, ...]:
         """All tokens of the answer so far."""
         return tuple(self._token_ids)
+
+    @property
+    def so_far(self) -> Partial:
+        """All of it."""
+        return Partial(self.answer_id, self.text, self.token_ids, self.thinking, self.num_told)
 
 
 class Drafts:
@@ -87,16 +106,14 @@ class Drafts:
             log.error("the ends of %d answers could not be stored", len(self._ends))
 
     @contextmanager
-    def write(
-        self, answer_id: str, text: str = "", token_ids: tuple[int, ...] = ()
-    ) -> Iterator[Draft]:
+    def write(self, so_far: Partial) -> Iterator[Draft]:
         """The draft of an answer that runs inside the block; starts with what it has already."""
-        draft = Draft(answer_id, text, token_ids, self._dirty)
-        self._drafts[answer_id] = draft
+        draft = Draft(so_far, self._dirty)
+        self._drafts[draft.answer_id] = draft
         try:
             yield draft
         finally:
-            del self._drafts[answer_id]
+            del self._drafts[draft.answer_id]
 
     async def finish(self, draft: Draft, outcome: Outcome) -> None:
         """Stores how an answer ended. Raises SQLAlchemyError; then, and when it is cancelled,
@@ -122,9 +139,7 @@ class Drafts:
         for draft in changed:
             draft.is_dirty = False
         try:
-            await self._messages.save_partials(
-                [Partial(draft.answer_id, draft.text, draft.token_ids) for draft in changed]
-            )
+            await self._messages.save_partials([draft.so_far for draft in changed])
         except SQLAlchemyError:
             for draft in changed:
                 draft.is_dirty = True

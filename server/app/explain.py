@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from server.app.prompts import Language, language_of
 from server.app.relevance import frequency_of, holding, rarity
 from server.store.analysis import QueryUnit
 from server.store.concepts import CONCEPTS, KEY_MARK
 from server.store.passage_index import Hit, WordCounts
+from server.store.vocabulary import NUMBERED
 
 _MAX_SHOWN = 3
+_FACTS: dict[str, dict[Language, str]] = {
+    "date": {"en": "a date", "zh": "日期"},
+    "clock": {"en": "a time of day", "zh": "时刻"},
+    "duration": {"en": "a length of time", "zh": "时长"},
+    "percent": {"en": "a percentage", "zh": "百分比"},
+    "size": {"en": "a size", "zh": "大小"},
+    "money": {"en": "an amount of money", "zh": "金额"},
+    "people": {"en": "a number of people", "zh": "人数"},
+    "pages": {"en": "a number of pages", "zh": "页数"},
+}
+"""Kinds of facts (`server.store.dates`) that a passage may hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedUnit:
-    """One thing that a question asks for. `label`: its words, as people read them; `weight`: how
+    """One thing that a question asks for. `label`: its words, as people read them, and `label_zh`
+    for those who read Chinese; `weight`: how
     much it counts, `rarity`: how much more for being rare; `num_passages` of the course that hold
     it; `is_asked` False: it only helps the ranking; `from_previous`: of the question before."""
 
     label: str
+    label_zh: str
     weight: float
     rarity: float
     num_passages: int
@@ -43,7 +58,8 @@ def explain_units(
     """The units of a question in order."""
     return tuple(
         ExplainedUnit(
-            label_of(unit),
+            label_of(unit, "en"),
+            label_of(unit, "zh"),
             round(unit.weight, 3),
             round(rarity(unit, counts), 3),
             holding(unit, counts),
@@ -63,26 +79,32 @@ def matches(units: Sequence[QueryUnit], hit: Hit) -> tuple[Match, ...]:
     )
 
 
-def label_of(unit: QueryUnit) -> str:
+def label_of(unit: QueryUnit, language: Language) -> str:
     """The unit for a reader: a concept by its first phrases, a numbered thing or a date by name,
     words as they are indexed."""
-    labels = [_label(word) for word in unit.words[:_MAX_SHOWN]]
+    labels = [_label(word, language) for word in unit.words[:_MAX_SHOWN]]
     more = " …" if len(unit.words) > _MAX_SHOWN else ""
     return " / ".join(labels) + ("*" if unit.prefix else "") + more
 
 
-def _label(word: str) -> str:
+def _label(word: str, language: Language) -> str:
     if not word.startswith(KEY_MARK):
         return word
     name = word.removeprefix(KEY_MARK)
     if name in CONCEPTS:
-        return ", ".join(CONCEPTS[name][:_MAX_SHOWN])
+        own = [phrase for phrase in CONCEPTS[name] if language_of(phrase) == language]
+        return ", ".join((own or list(CONCEPTS[name]))[:_MAX_SHOWN])
     if name.startswith("has"):
-        return f"a {name.removeprefix('has')}"
+        kind = name.removeprefix("has")
+        return _FACTS.get(kind, {}).get(language, kind)
     digits = name.lstrip("abcdefghijklmnopqrstuvwxyz")
     if name.startswith("d") and len(digits) == len(name) - 1 == 4:
         return f"{digits[:2]}-{digits[2:]}"
-    return f"{name[: len(name) - len(digits)]} {digits}".strip()
+    kind = name[: len(name) - len(digits)]
+    if language == "zh":
+        own = [one for one in NUMBERED.get(kind, ()) if not one.isascii()]
+        kind = min(own, key=len, default=kind)
+    return f"{kind} {digits}".strip()
 
 
 def _columns(unit: QueryUnit, columns: Mapping[str, str]) -> tuple[str, ...]:

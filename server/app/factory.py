@@ -25,6 +25,7 @@ from server.app.api_records import RecordApi
 from server.app.api_search import SearchApi
 from server.app.api_status import StatusApi
 from server.app.api_uploads import UploadApi
+from server.app.carrying import Carrying
 from server.app.chat import ChatApp, ChatDefaults
 from server.app.course_removal import CourseRemoval
 from server.app.course_settings import CourseSettings
@@ -33,15 +34,19 @@ from server.app.erasure import Erasure
 from server.app.import_replies import ImportReplies
 from server.app.library_setup import make_course_folders, make_library, upload_limits
 from server.app.links import IssuedLink, Links
+from server.app.material_text import MaterialText
 from server.app.materials.import_jobs import ImportJobs
 from server.app.memberships import Memberships
 from server.app.own_data import OwnData
-from server.app.pages import create_page_routes
+from server.app.pages import Pages, create_page_routes
+from server.app.question_counter import QuestionCounter
 from server.app.record_indexer import RecordIndexer
 from server.app.record_pages import RecordPage
 from server.app.retention import Retention
 from server.app.retrieval_setup import make_retriever, make_vectors
+from server.app.server_state import Gauges, ServerState
 from server.app.sessions import Sessions, load_secret
+from server.app.summaries import Summaries
 from server.config import ServerConfig
 from server.service.auth import Auth
 from server.service.errors import MethodNotAllowedError, NotFoundError, ServiceError
@@ -60,6 +65,7 @@ from server.store.login_sessions import LoginSessions
 from server.store.materials import Materials
 from server.store.messages import Messages
 from server.store.records import Records
+from server.store.shown_passages import ShownPassages
 from server.store.users import Users
 
 log = logging.getLogger(__name__)
@@ -112,6 +118,7 @@ class App:
             num_passages=config.num_passages,
         )
         sessions = Sessions(auth, self.account_sessions)
+        pages = Pages(sessions.start)
         users, enrolments = Users(self.database), Enrolments(self.database)
         materials = Materials(self.database)
         self.access = Access(sessions, enrolments, materials)
@@ -121,8 +128,18 @@ class App:
             self.access,
             conversations,
             self.messages,
+            self.service.user_sessions,
+            carrying=Carrying(
+                conversations,
+                self.messages,
+                answering,
+                Summaries(self.messages, self.drafts, self.service.generation),
+                self.service.user_sessions,
+            ),
+            counter=QuestionCounter(self.service.generation, max_tokens=config.default_max_tokens),
             limits=self.service.limits,
             defaults=ChatDefaults(max_tokens=config.default_max_tokens),
+            static_version=pages.static.version,
         )
         self.service.plug_in(self.chat)
         self.account_sessions.on_end(self.service.sockets.close_invalid)
@@ -167,8 +184,23 @@ class App:
         status = StatusApi(
             state=lambda: self.service.admission.state,
             model=self._model,
+            server=ServerState(
+                Gauges(
+                    lambda: engine.stats,
+                    lambda: self.service.runs.num_running,
+                    lambda: self.service.sockets.num_sessions,
+                ),
+                config.data_path,
+            ),
         )
-        own = ConversationApi(self.access, self.service.runs, courses, conversations, self.messages)
+        own = ConversationApi(
+            self.access,
+            self.service.runs,
+            courses,
+            conversations,
+            self.messages,
+            self.service.user_sessions,
+        )
         self.records = Records(self.database)
         self.record_indexer = RecordIndexer(self.records)
         self.messages.on_end(self.record_indexer.add)
@@ -180,7 +212,9 @@ class App:
             RecordPage(),
         )
         replies = ImportReplies(self.library, ImportJobs())
-        material_api = MaterialApi(self.library, replies)
+        material_api = MaterialApi(
+            self.library, replies, MaterialText(materials, ShownPassages(self.database))
+        )
         search_api = SearchApi(retriever)
         upload_api = UploadApi(self.access, self.library, replies, upload_limits(config))
         apis = (
@@ -190,7 +224,7 @@ class App:
         site = Starlette(
             routes=[
                 *(route for api in apis for route in api.routes()),
-                *create_page_routes(sessions.start),
+                *create_page_routes(pages),
             ],
             lifespan=self._lifespan,
             exception_handlers={HTTPException: _tell_http_error},

@@ -38,6 +38,10 @@ _ANSWER: dict[Language, str] = {
     "en": "\nAnswer briefly, in the words of the course materials, with all conditions.",
     "zh": "\n请用课程资料的原话简短回答，不要遗漏条件。",
 }
+_SUMMARY_QUESTION: dict[Language, str] = {
+    "en": "What have we talked about so far?",
+    "zh": "到目前为止，我们谈了些什么？",
+}
 _NOT_FOUND: dict[Language, str] = {
     "en": "Not found in the course materials. Perhaps it helps to ask in other words.",
     "zh": "课程资料中没有找到相关内容。可以换一种说法再问。",
@@ -68,6 +72,7 @@ class Turn:
 
     question: str
     answer: str
+    question_id: str = ""
 
 
 def language_of(text: str) -> Language:
@@ -81,10 +86,20 @@ def not_found_text(language: Language, *, has_passages: bool) -> str:
     return (_NOT_FOUND_BUT_NEAR if has_passages else _NOT_FOUND)[language]
 
 
+def summary_question(language: Language) -> str:
+    """What a summary of an earlier conversation answers, where it stands in a prompt."""
+    return _SUMMARY_QUESTION[language]
+
+
+def defuse(text: str) -> str:
+    """`text` without runs of three equals signs, so that it cannot close its own markers."""
+    return re.sub("={3,}", "==", text)
+
+
 def render_passage(n: int, passage: PassageText) -> str:
     """One numbered passage, as it stands in the prompt."""
     source = f"{passage.title} – {passage.locator}" if passage.locator else passage.title
-    return f"[{n}] {_defuse(source)}\n{_defuse(spell_out_tables(passage.text))}\n"
+    return f"[{n}] {defuse(source)}\n{defuse(spell_out_tables(passage.text))}\n"
 
 
 def build_messages(
@@ -109,8 +124,3 @@ def build_messages(
     parts.append(_QUESTION[language] + question + _ANSWER[language])
     messages.append(ChatMessage("user", "".join(parts)))
     return messages
-
-
-def _defuse(text: str) -> str:
-    """`text` without runs of three equals signs, so that it cannot close its own markers."""
-    return re.sub("={3,}", "==", text)

@@ -45,10 +45,10 @@ def num_listed(query: Mapping[str, str]) -> int:
     return int(text)
 
 
-def zone_of(course: Course) -> ZoneInfo:
+def zone_of(course: Course | None) -> ZoneInfo:
     """The course's time zone; UTC where it has none that is known here."""
     try:
-        return ZoneInfo(course.timezone or "UTC")
+        return ZoneInfo((course and course.timezone) or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
         return ZoneInfo("UTC")
 

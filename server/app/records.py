@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.api import FinishType
+from server.app.record_words import in_all_languages
 from server.store.records import WHOLE_TYPES
 from server.store.schema import Conversation, Feedback, Message, MessagePassage, MessageState
 
@@ -96,11 +97,15 @@ def state_of(finish: FinishType) -> MessageState:
 
 
 def is_continuable(
-    finish_type: str, text: str, usage: dict[str, Any] | None, window: int | None
+    finish_type: str, told: str, usage: dict[str, Any] | None, window: int | None
 ) -> bool:
-    """Whether an answer that ended so can be continued token-exactly: it was cut, it has text,
-    and one more token fits into the window. `usage` is the stored one, `window` in tokens."""
-    if finish_type not in _CONTINUABLE or not text:
+    """Whether an answer that ended so can be continued token-exactly: it was cut, it has begun,
+    and one more token fits into the window. `told` is its text, or what was thought before it:
+    a cut inside the first character, or a marker, leaves neither, and tokens. `usage` is the
+    stored one, `window` in tokens."""
+    if finish_type not in _CONTINUABLE:
+        return False
+    if not told and not (usage or {}).get("completion_tokens"):
         return False
     if usage is None or window is None:
         return True
@@ -115,11 +120,16 @@ def can_continue(message: Message) -> bool:
         and not message.not_found
         and is_continuable(
             (message.finish_detail or {}).get("type", ""),
-            message.text,
+            message.text or message.thinking or "",
             message.usage,
             (message.context or {}).get("window"),
         )
     )
+
+
+def can_undo(message: Message) -> bool:
+    """Whether a stored answer can be made what it was before its last continuation."""
+    return message.state != MessageState.RUNNING and bool(message.earlier)
 
 
 def is_answered(message: Message) -> bool:
@@ -132,7 +142,7 @@ def is_answered(message: Message) -> bool:
         case MessageState.ERROR:
             return not (message.finish_detail or {}).get("retryable", True)
         case MessageState.INTERRUPTED:
-            return bool(message.text)
+            return bool(message.text or message.thinking)
         case _:
             return True
 
@@ -145,53 +155,26 @@ def error_fields(detail: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def add_usage(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
-    """The usage of an answer made in several parts: the prompt counts once (as the first part
-    met it), generated tokens add up; `parts` keeps each part's own usage."""
-    if earlier is None:
-        return part
-    parts = [*earlier.get("parts", [_without_parts(earlier)]), part]
-    completion_tokens = earlier["completion_tokens"] + part["completion_tokens"]
-    return {
-        **_without_parts(earlier),
-        "completion_tokens": completion_tokens,
-        "total_tokens": earlier["prompt_tokens"] + completion_tokens,
-        "parts": parts,
-    }
-
-
-def add_timing(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
-    """The timing of an answer made in several parts: waiting is the first part's, `total_ms`
-    adds up, the speed is the last part's; `parts` keeps each part's own timing."""
-    if earlier is None:
-        return part
-    return {
-        **_without_parts(earlier),
-        "total_ms": round((earlier.get("total_ms") or 0) + (part.get("total_ms") or 0), 1),
-        "tokens_per_s": part.get("tokens_per_s"),
-        "parts": [*earlier.get("parts", [_without_parts(earlier)]), part],
-    }
-
-
-def passage_json(passage: ShownPassage) -> dict[str, Any]:
+def passage_json(passage: ShownPassage, *, with_text: bool = True) -> dict[str, Any]:
     """A passage as the page gets it, in events and in stored messages alike."""
+    text = {"text": passage.text} if with_text else {}
     return {
         "n": passage.n,
         "id": passage.passage_id,
         "material": passage.material_id,
         "title": passage.title,
         "locator": passage.locator,
-        "text": passage.text,
+        **text,
         "score": passage.score,
         "used": passage.used,
         "place": passage.place,
     }
 
 
-def source_json(passage: MessagePassage) -> dict[str, Any]:
+def source_json(passage: MessagePassage, *, with_text: bool = True) -> dict[str, Any]:
     """A stored passage with what of it supports the answer."""
     return {
-        **passage_json(passage),
+        **passage_json(passage, with_text=with_text),
         "is_cited": passage.is_cited,
         "marks": passage.marks or [],
     }
@@ -206,14 +189,24 @@ def message_json(
     message: Message,
     passages: Sequence[MessagePassage] = (),
     feedback: Feedback | None = None,
+    *,
+    with_texts: bool = True,
 ) -> dict[str, Any]:
-    """A stored message with how it ended, and what its reader thinks of it."""
+    """A stored message with how it ended, and what its reader thinks of it. `with_texts` False:
+    its passages come without `text`, and may be read without.
+
+    `max_tokens` and `options` are those of the last part of an answer; what each part was allowed
+    and used stands in `usage.parts`, where there are several. `can_undo`: the last part can be
+    taken back. Of messages that were made again, the one changed last (`updated_at`) is the one
+    that was worked on last: Continue changes an old one."""
     return {
         "id": message.id,
         "parent": message.parent_id,
         "role": message.role,
         "text": message.text,
+        "thinking": message.thinking,
         "created_at": time_json(message.created_at),
+        "updated_at": time_json(message.updated_at),
         "state": message.state,
         "model": message.model,
         "finish_reason": message.finish_reason,
@@ -221,12 +214,14 @@ def message_json(
         "usage": message.usage,
         "timing": message.timing,
         "context": message.context,
-        "passages": [source_json(passage) for passage in passages],
+        "passages": [source_json(passage, with_text=with_texts) for passage in passages],
         "passages_dropped": (message.context or {}).get("passages_dropped", 0),
         "not_found": message.not_found,
         "citations": message.citations,
         "no_support": has_no_support(message.finish_type, message.text, message.citations),
         "can_continue": can_continue(message),
+        "can_undo": can_undo(message),
+        "options": message.options,
         "max_tokens": message.max_tokens,
         "seams": message.seams,
         "feedback": feedback_json(feedback),
@@ -251,59 +246,27 @@ def notices(message: Message) -> list[dict[str, Any]]:
     whole history, that found passages were left out, that its sources do not support it. `en` and
     `zh` are sentences."""
     found = []
-    context = message.context or {}
-    match (message.finish_detail or {}).get("type"):
+    context, detail = message.context or {}, message.finish_detail or {}
+    match detail.get("type"):
+        case "max_tokens" if detail.get("in") == "reasoning":
+            found.append(_notice("all_thinking", "allThinking", limit=message.max_tokens))
         case "max_tokens":
-            limit = message.max_tokens
-            found.append(
-                _notice(
-                    "answer_cut",
-                    f"Stopped at the length limit of {limit} tokens.",
-                    f"已达到 {limit} 个词元的长度上限，回答被截断。",
-                )
-            )
+            found.append(_notice("answer_cut", "answerCut", limit=message.max_tokens))
         case "context_window":
-            found.append(
-                _notice(
-                    "window_full",
-                    f"The model's window of {context.get('window')} tokens is full.",
-                    f"模型的上下文窗口（{context.get('window')} 个词元）已满。",
-                )
-            )
+            found.append(_notice("window_full", "windowFull", window=context.get("window")))
         case "kv_capacity":
-            found.append(
-                _notice(
-                    "window_full",
-                    "The server's cache for this answer is full.",
-                    "服务器用于此回答的缓存已满。",
-                )
-            )
+            found.append(_notice("window_full", "cacheFull"))
     if dropped := context.get("turns_dropped", 0):
-        found.append(
-            _notice(
-                "history_cut",
-                f"The model did not see the oldest {dropped} turn(s) of this conversation.",
-                f"模型没有看到本次对话中最早的 {dropped} 轮。",
-            )
-        )
+        found.append(_notice("history_cut", "historyCut", n=dropped))
     if left_out := context.get("passages_dropped", 0):
         used = context.get("passages_used", 0)
-        total = used + left_out
         found.append(
-            _notice(
-                "passages_left_out",
-                f"{used} of {total} found passages used.",
-                f"找到 {total} 个段落，使用了 {used} 个。",
-            )
+            _notice("passages_left_out", "passagesLeftOut", used=used, total=used + left_out)
         )
+    if message.undo_id is not None:
+        found.append(_notice("continuation_undone", "continuationUndone"))
     if has_no_support(message.finish_type, message.text, message.citations):
-        found.append(
-            _notice(
-                "no_support",
-                "No sentence of the sources supports this answer; check it before you rely on it.",
-                "来源中没有支持这个回答的句子，请核实后再采用。",
-            )
-        )
+        found.append(_notice("no_support", "noSupport"))
     return found
 
 
@@ -340,9 +303,5 @@ def time_json(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _notice(kind: str, en: str, zh: str) -> dict[str, Any]:
-    return {"kind": kind, "en": en, "zh": zh}
-
-
-def _without_parts(whole: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in whole.items() if name != "parts"}
+def _notice(kind: str, key: str, **values: object) -> dict[str, Any]:
+    return {"kind": kind, **in_all_languages(f"notice.{key}", **values)}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from engine.api import Finish, FinishType, RequestOutput, Tokenizer
+from engine.api import Finish, FinishReason, FinishType, RequestOutput, Tokenizer
 from server.service.reasoning import ReasoningSplitter
 from server.service.token_logprobs import LogprobAligner, TokenEntry, TokenTexts
 
@@ -38,9 +38,11 @@ class PieceReader:
         splitter: ReasoningSplitter | None = None,
         includes_stop: bool = False,
         echo: str = "",
+        may_continue: bool = False,
     ) -> None:
         """`shape` None: no probabilities are told. `includes_stop`: what stopped the answer is a
-        part of its text. `echo` stands in front of it."""
+        part of its text. `echo` stands in front of it. `may_continue`: what may be a part of a
+        marker is kept back where the answer is cut, since its continuation tells."""
         self._texts = TokenTexts(tokenizer)
         self._shape = shape
         self._aligner = (
@@ -50,6 +52,8 @@ class PieceReader:
         self._splitter = splitter
         self._includes_stop = includes_stop
         self._echo = echo
+        self._may_continue = may_continue
+        self._num_read = 0
 
     def push(self, output: RequestOutput) -> Piece:
         """What `output` brings."""
@@ -81,8 +85,18 @@ class PieceReader:
         """Tokens so far that belong to the reasoning."""
         return 0 if self._splitter is None else self._splitter.reasoning_tokens
 
+    @property
+    def num_told(self) -> int:
+        """How many characters of the outputs' text were told, or passed over: all but those of
+        which it is not known yet what they are."""
+        splitter = self._splitter
+        if splitter is None or splitter.is_content:
+            return self._num_read
+        return splitter.num_settled
+
     def _read(self, output: RequestOutput) -> tuple[str, str, Sequence[TokenEntry]]:
         """The text, the reasoning, and the entries of the text's tokens."""
+        self._num_read += len(output.text)
         if self._includes_stop and output.finish is not None:
             output = self._with_stop(output, output.finish)
         entries: Sequence[TokenEntry] = ()
@@ -91,7 +105,11 @@ class PieceReader:
         if self._splitter is None:
             text, reasoning = output.text, ""
         else:
-            reasoning, text = self._splitter.push(output)
+            finish = output.finish
+            is_last = finish is not None and (
+                not self._may_continue or finish.reason is FinishReason.STOP
+            )
+            reasoning, text = self._splitter.push(output, is_last=is_last)
             entries = self._content_entries(self._splitter, entries)
         if self._echo:
             text, self._echo = self._echo + text, ""

@@ -41,6 +41,8 @@ class ServiceError(Exception):
     retryable: ClassVar[bool] = False
     openai_type: ClassVar[str] = "invalid_request_error"
     openai_code: ClassVar[str | None] = None
+    default_retry_ms: ClassVar[int | None] = None
+    """When to retry, where the place that refuses knows no better."""
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class ServiceError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
-        self.retry_after_ms = retry_after_ms
+        self.retry_after_ms = self.default_retry_ms if retry_after_ms is None else retry_after_ms
         self.message_zh = message_zh
         self.reason = reason
 
@@ -181,12 +183,14 @@ class RateLimitedError(ServiceError):
     retryable = True
     openai_type = "rate_limit_error"
     openai_code = "rate_limit_exceeded"
+    default_retry_ms = 1000
 
 
 class QueueFullError(ServiceError):
     code = "queue_full"
     http_status = 429
     retryable = True
+    default_retry_ms = 1000
     openai_type = "rate_limit_error"
 
 

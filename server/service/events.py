@@ -2,7 +2,7 @@
 
 An event is one JSON object `{"type", "run", "seq", …}`. Separators that some clients take for
 line ends (U+2028, U+2029, U+0085) are written as escapes; JSON itself escapes what lies below
-U+0020. The names and fields of the events stand in `EVENT_FIELDS`.
+U+0020. The names and fields of the events stand in `EVENT_FIELDS` and `OPTIONAL_FIELDS`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
         "turns_dropped",
         "passages_used",
         "passages_dropped",
+        "view_from",
+        "summary",
     ),
     "start": (
         "model",
@@ -43,7 +45,28 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
     "finish": ("finish_reason", "finish_detail", "usage", "timing", "can_continue"),
     "error": ("code", "message", "retryable"),
 }
-"""Every event type with the fields that it always has; more may be present."""
+"""Every event type with the fields that it always has; more may be present.
+
+`context`: in tokens, what was seen of the window (`system + passages + history + question` is the
+prompt) and what an answer may have (`reserved`); `view_from` is the id of the first question that
+the model saw, None where no model was asked, and `summary` what of `history` is a summary of an
+earlier conversation. `snapshot` stands for all deltas up to `through_seq`.
+`finish`: of an answer in several parts, `usage` and `timing` are the whole answer's, and `parts` in
+them holds each part's own."""
+
+OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
+    "accepted": ("carried_from",),
+    "queued": ("eta_ms",),
+    "snapshot": ("thinking",),
+    "citation": ("start", "end", "marks", "by"),
+    "finish": ("no_support", "max_tokens", "window_used", "can_undo"),
+    "error": ("id", "param", "retry_after_ms"),
+}
+"""What an event may have besides. `eta_ms`: about how long the request still waits.
+`snapshot.thinking`: what all thinking so far joins to. `finish`: `no_support`: the answer ended by
+itself, and nothing in its sources supports it; `max_tokens`: what its last part was allowed;
+`window_used`: tokens of the window that prompt and answer take together; `can_undo`: its last
+continuation can be taken back. `retry_after_ms` is in every `rate_limited` and `queue_full`."""
 
 TERMINAL = frozenset({"finish", "error"})
 """Exactly one of these ends a run."""

@@ -54,7 +54,7 @@ from server.service.relay import OnOutput, Relay
 from server.service.request_terms import Terms
 from server.service.runs import Run
 from server.service.template_options import NEW_TURN, TemplateOptions
-from server.service.usage import timing_json, usage_from_json, usage_json
+from server.service.usage import timing_json, usage_json
 
 ENGINE_FAILED = "The engine failed while answering."
 _LATE = Prompt(())
@@ -78,6 +78,8 @@ class Completion:
     detail: dict[str, Any]
     """What is told of `finish.detail`."""
     reasoning_tokens: int = 0
+    thinking_s: float | None = None
+    """See `Relay.thinking_s`."""
 
 
 class Generation:
@@ -130,10 +132,12 @@ class Generation:
         logprobs: LogprobShape | None = None,
         echo: str = "",
         splits_reasoning: bool = True,
+        may_continue: bool = False,
     ) -> PieceReader | None:
         """What reads the outputs of one answer to `prompt`; None: their text is told as it is.
         `logprobs` shapes the tokens' probabilities, where they are told; `echo` is told in front
-        of the text; `splits_reasoning` False: the answer is one text, as in a raw completion."""
+        of the text; `splits_reasoning` False: the answer is one text, as in a raw completion;
+        `may_continue`: see `PieceReader`."""
         splitter = None
         if splits_reasoning and self._splits_reasoning and self._markers is not None:
             splitter = splitter_for(self._markers, self.tokenizer, prompt)
@@ -146,6 +150,7 @@ class Generation:
             splitter=splitter,
             includes_stop=includes_stop,
             echo=echo,
+            may_continue=may_continue,
         )
 
     async def prepare_chat(
@@ -299,8 +304,8 @@ class Generation:
         `may_continue`: see `GenerationRequest`.
 
         Returns when the engine's terminal output is there, and emits no `finish`: store the
-        answer first, then call `finish_run`. `on_output` gets each new piece (its text and its
-        tokens) on the hot path. Raises ServiceError if the engine took nothing."""
+        answer first, then call `finish_run`. `on_output` hears of each output on the hot path.
+        Raises ServiceError if the engine took nothing."""
         params = options.to_params(self._limits, defaults=self.model.sampling_defaults)
         room = self.room(prompt)
         max_tokens = min(params.max_tokens or room, room)
@@ -320,7 +325,9 @@ class Generation:
             partial(self.queue_place, run.id),
             heartbeat_s=self._limits.heartbeat_s,
             on_output=on_output,
-            reader=self.piece_reader(prompt, options, splits_reasoning=splits_reasoning),
+            reader=self.piece_reader(
+                prompt, options, splits_reasoning=splits_reasoning, may_continue=may_continue
+            ),
         )
         if run.cancel_detail is not None:
             finish: Finish | None = Finish(FinishDetail(run.cancel_detail))
@@ -344,6 +351,7 @@ class Generation:
             lowered,
             relay.finish_detail(finish),
             relay.reasoning_tokens,
+            relay.thinking_s,
         )
 
     def run_terms(self, run: Run, options: GenerationOptions) -> Terms:
@@ -375,11 +383,7 @@ class Generation:
             run.fail(InternalError(finish.message or ENGINE_FAILED))
             return
         thought = completion.reasoning_tokens or None
-        usage = usage or usage_json(finish.usage, reasoning_tokens=thought)
-        if self.prices is not None:
-            # An answer of several parts was paid for part by part.
-            parts = [usage_from_json(part) for part in usage.get("parts") or [usage]]
-            usage = {**usage, "cost": self.prices.cost_json(*parts)}
+        usage = usage or usage_json(finish.usage, prices=self.prices, reasoning_tokens=thought)
         run.emit(
             "finish",
             finish_reason=finish.reason.value,

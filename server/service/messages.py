@@ -100,6 +100,32 @@ class Edit(Message, frozen=True):
     on_disconnect: OnDisconnect = "keep"
 
 
+class Carry(Message, frozen=True):
+    """Goes on in a new conversation, which begins with a summary of the one that `message` (an
+    answer) ends."""
+
+    id: Id
+    message: Id
+    options: GenerationOptions = GenerationOptions()
+    on_disconnect: OnDisconnect = "keep"
+
+
+class Undo(Message, frozen=True):
+    """Takes back the last continuation of an answer. A repeated `id` takes nothing more back."""
+
+    id: Id
+    message: Id
+
+
+class Count(Message, frozen=True):
+    """How much of the window a question would take that is still being written. `conversation`
+    is where it will be asked; None: in a new one."""
+
+    id: Id
+    text: str
+    conversation: str | None = None
+
+
 class Cancel(Message, frozen=True):
     run: Id
 
@@ -121,7 +147,19 @@ class Ping(Message, frozen=True):
 
 
 ClientMessage = (
-    Hello | Ask | Chat | Continue | Regenerate | Edit | Cancel | Attach | Feedback | Ping
+    Hello
+    | Ask
+    | Chat
+    | Continue
+    | Regenerate
+    | Edit
+    | Carry
+    | Undo
+    | Count
+    | Cancel
+    | Attach
+    | Feedback
+    | Ping
 )
 
 _decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)

@@ -115,6 +115,21 @@ class PromptBuilder:
         num_chars = sum(map(len, texts))
         return await self.in_pool(lambda: [len(encode(text)) for text in texts], num_chars)
 
+    async def continuation(
+        self, token_ids: tuple[int, ...], continued_token_ids: tuple[int, ...], num_told: int
+    ) -> Prompt:
+        """The prompt of a cut answer that goes on: the tokens of its prompt, its own tokens, and
+        how many characters of their text were told."""
+        # Byte by byte, as the engine and the markers are read: `decode` may tidy up blanks.
+        token_bytes = self._engine.tokenizer.token_bytes
+
+        def told() -> str:
+            data = b"".join(map(token_bytes, continued_token_ids))
+            return data.decode(errors="replace")[:num_told]
+
+        text = await self.in_pool(told, len(continued_token_ids))
+        return Prompt(token_ids, continued_token_ids, text)
+
     async def text_of(self, token_ids: Sequence[int], *, param: str = "prompt") -> str:
         """The text of tokens, control tokens written out. Raises BadRequestError."""
         work = partial(detokenized, self._engine.tokenizer, token_ids, param=param)

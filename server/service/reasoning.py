@@ -141,13 +141,16 @@ class ReasoningSplitter:
         if self._num_reasoning_tokens is not None:
             self._num_reasoning_tokens = 0
 
-    def push(self, output: RequestOutput) -> Split:
-        """What `output` brings. The terminal output brings all that waits."""
+    def push(self, output: RequestOutput, *, is_last: bool | None = None) -> Split:
+        """What `output` brings. The last one, in the end the terminal one, brings all that
+        waits."""
+        if is_last is None:
+            is_last = output.finish is not None
         if self._phase is _Phase.CONTENT:
             return Split(content=output.text)
         if self._phase is not _Phase.BEHIND:
             self._decode(output.token_ids)
-        return self._split(output.text, is_last=output.finish is not None)
+        return self._split(output.text, is_last=is_last)
 
     def _split(self, text: str, *, is_last: bool) -> Split:
         self._held += text

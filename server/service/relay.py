@@ -13,7 +13,9 @@ from server.service.fan_out import FanOut
 from server.service.queue_estimate import QueuePlace
 from server.service.run import Run
 
-OnOutput = Callable[[str, tuple[int, ...]], None]
+OnOutput = Callable[[str, tuple[int, ...], str, int], None]
+"""Hears of each output: its text, its tokens, what of it is thinking, and how many characters of
+the tokens' own text have been told so far, as one or the other."""
 
 QUEUED_AFTER_S = 0.2
 """A request that is scheduled sooner has not waited for long."""
@@ -53,6 +55,9 @@ class Relay:
         self._quiet_since_s = asyncio.get_running_loop().time()
         self._began_s = self._quiet_since_s
         self._texts: list[str] = []
+        self._num_told = 0
+        self._thinking_began_s: float | None = None
+        self._thinking_ended_s: float | None = None
         self._stream: OutputStream | None = None
         self._ended = asyncio.Event()
         self._error: Exception | None = None
@@ -67,6 +72,12 @@ class Relay:
     def reasoning_tokens(self) -> int:
         """How many of the tokens so far were thinking."""
         return 0 if self._reader is None else self._reader.reasoning_tokens
+
+    @property
+    def thinking_s(self) -> float | None:
+        """From the first thinking to the first text behind it, or to the end; None: there was
+        none."""
+        return _between(self._thinking_began_s, self._thinking_ended_s)
 
     def finish_detail(self, finish: Finish) -> dict[str, Any]:
         """What is to be told of `finish.detail`."""
@@ -134,17 +145,32 @@ class Relay:
             self._progress = (progress.prefilled, progress.total)
             if progress.prefilled < progress.total:
                 self._run.emit("progress", prefilled=progress.prefilled, total=progress.total)
-        text = output.text if self._reader is None else self._read(self._reader, output)
+        text, thinking = output.text, ""
+        if self._reader is None:
+            self._num_told += len(text)
+        else:
+            text, thinking = self._read(self._reader, output)
         if text:
             self._run.emit_delta(text)
             self._texts.append(text)
         self.token_ids += output.token_ids
         if self._on_output is not None:
-            self._on_output(text, output.token_ids)
+            self._on_output(text, output.token_ids, thinking, self._num_told)
 
-    def _read(self, reader: PieceReader, output: RequestOutput) -> str:
-        """Tells the thinking of `output`, and returns its text."""
-        piece = reader.push(output)
-        if piece.reasoning:
-            self._run.emit("thinking", text=piece.reasoning)
-        return piece.text
+    def _read(self, reader: PieceReader, output: RequestOutput) -> tuple[str, str]:
+        """Tells the thinking of `output`, and returns its text and its thinking."""
+        text, thinking, _ = reader.push(output)
+        self._num_told = reader.num_told
+        if thinking:
+            self._run.emit("thinking", text=thinking)
+        if self._thinking_ended_s is None and (thinking or self._thinking_began_s is not None):
+            now_s = asyncio.get_running_loop().time()
+            if self._thinking_began_s is None:
+                self._thinking_began_s = now_s
+            if text or output.finish is not None:
+                self._thinking_ended_s = now_s
+        return text, thinking
+
+
+def _between(began_s: float | None, ended_s: float | None) -> float | None:
+    return None if began_s is None or ended_s is None else ended_s - began_s

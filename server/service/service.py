@@ -79,6 +79,7 @@ class Service:
         self.health = HealthRoutes(engine, self.admission, self.metrics)
         self.run_events = RunEventRoutes(self.runs, auth, self.limits)
         self._context = SocketContext(auth, self.generation, self.runs, self.limits, self.fan_out)
+        self.user_sessions = self._context.user_sessions
         self.sockets = WebSocketRoute(self._context)
         self._context.origins = origins
         self._context.on_refused = self.metrics.refused
@@ -103,8 +104,7 @@ class Service:
             self._tracing.run_ended(run)
 
     def plug_in(self, app: ConversationApp) -> None:
-        """Gives the WebSocket the application that answers ask, continue, regenerate, edit and
-        feedback."""
+        """Gives the WebSocket the application that answers what is asked within a course."""
         self._context.app = app
 
     async def start(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from engine.api import Timing, Usage
@@ -28,11 +28,6 @@ def usage_json(
     if prices is not None:
         told["cost"] = prices.cost_json(usage)
     return told
-
-
-def usage_from_json(told: Mapping[str, Any]) -> Usage:
-    """The usage that `usage_json` told."""
-    return Usage(told["prompt_tokens"], told["completion_tokens"], told["prompt_cache_hit_tokens"])
 
 
 def total_usage(choices: Sequence[Usage], num_choices: int) -> Usage:

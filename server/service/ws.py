@@ -9,7 +9,7 @@ from server.service.errors import ForbiddenError
 from server.service.http import Receive, Scope, Send, text_header
 from server.service.ws_context import SocketContext
 from server.service.ws_session import CLOSE_GOING_AWAY, CLOSE_POLICY, WebSocketSession
-from server.service.ws_writer import CLOSE_OVERLOAD
+from server.service.ws_writer import CLOSE_OVERLOAD, TOO_MANY_CONNECTIONS
 
 SUBPROTOCOL = "lectern.v1"
 
@@ -86,5 +86,5 @@ class WebSocketRoute:
         except ForbiddenError:
             return CLOSE_POLICY, "origin not allowed"
         if len(self._sessions) >= self._context.limits.max_connections:
-            return CLOSE_OVERLOAD, "too many connections"
+            return CLOSE_OVERLOAD, TOO_MANY_CONNECTIONS
         return None

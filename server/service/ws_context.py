@@ -15,6 +15,7 @@ from server.service.origin import OriginPolicy
 from server.service.run import Run
 from server.service.runs import RunRegistry
 from server.service.user_connections import UserConnections
+from server.service.user_sessions import UserSessions
 
 
 def _nobody(_code: str) -> None:
@@ -35,6 +36,7 @@ class SocketContext:
     """Hears the code of each error that a message gets."""
     origins: OriginPolicy = field(default_factory=OriginPolicy)
     connections: UserConnections = field(init=False)
+    user_sessions: UserSessions = field(default_factory=UserSessions)
 
     def __post_init__(self) -> None:
         self.connections = UserConnections(self.limits.max_connections_per_user)

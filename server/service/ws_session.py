@@ -17,6 +17,7 @@ from typing import Any, assert_never
 from server.service import request_terms
 from server.service.auth import TOKEN_PREFIX, Access, Caller, UserId
 from server.service.conversation import ConversationApp
+from server.service.counts import Counts
 from server.service.errors import (
     BadRequestError,
     ForbiddenError,
@@ -35,22 +36,26 @@ from server.service.messages import (
     Ask,
     Attach,
     Cancel,
+    Carry,
     Chat,
     ClientMessage,
     Continue,
+    Count,
     Edit,
     Feedback,
     Hello,
     OnDisconnect,
     Ping,
     Regenerate,
+    Undo,
     decode,
     envelope,
 )
 from server.service.options import GenerationOptions
 from server.service.run import Run
+from server.service.welcome import welcome
 from server.service.ws_context import SocketContext
-from server.service.ws_writer import CLOSE_OVERLOAD, SocketWriter
+from server.service.ws_writer import CLOSE_OVERLOAD, TOO_MANY_CONNECTIONS, SocketWriter
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +84,10 @@ class WebSocketSession:
         loop = asyncio.get_running_loop()
         self._rate = MessageRate(context.limits.max_messages_per_s, loop.time())
         self._writer = SocketWriter(send, context.fan_out, context.limits, self._is_opening)
-        # Opening a run only reads, which never waits for a writer; feedback writes.
+        # Opening a run only reads, which never waits for a writer; feedback and undo write.
         self._openings = Lane(context.limits.max_waiting_messages, self._writer.wake)
-        self._feedback = Lane(context.limits.max_waiting_messages, self._writer.wake)
+        self._writing = Lane(context.limits.max_waiting_messages, self._writer.wake)
+        self._counts = Counts(self._writer.wake)
 
     @property
     def user(self) -> UserId | None:
@@ -114,9 +120,13 @@ class WebSocketSession:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             self._writer.unfollow_all()
+            if self._user is not None:
+                self._context.user_sessions.leave(self._user, self)
             try:
                 await asyncio.gather(
-                    self._openings.finish(_AFTERWARDS_S), self._feedback.finish(_AFTERWARDS_S)
+                    self._openings.finish(_AFTERWARDS_S),
+                    self._writing.finish(_AFTERWARDS_S),
+                    self._counts.stop(),
                 )
             finally:
                 self._writer.unfollow_all()
@@ -126,6 +136,15 @@ class WebSocketSession:
             # Sending to a client that has just left is how most sessions end.
             if isinstance(error, Exception) and not isinstance(error, OSError):
                 log.debug("a WebSocket session ended by %r", error)
+
+    def hear(self, message: bytes) -> None:
+        """Sends a message that belongs to no run; nothing to one that may be served no more."""
+        if not self._writer.is_closing and self.is_valid:
+            self._writer.tell(message)
+
+    def follows(self, run_id: str) -> bool:
+        """Whether it gets the events of this run."""
+        return self._writer.follows(run_id)
 
     def close(self, code: int, reason: str) -> None:
         """Sends what is ready, then closes. The first call counts."""
@@ -206,8 +225,14 @@ class WebSocketSession:
                 self._open(user, message, partial(self._app.regenerate, user, message))
             case Edit():
                 self._open(user, message, partial(self._app.edit, user, message))
+            case Carry():
+                self._open(user, message, partial(self._app.carry, user, message))
             case Feedback():
-                self._judge(message.id, partial(self._app.feedback, user, message))
+                self._write_for(message.id, partial(self._app.feedback, user, message))
+            case Undo():
+                self._write_for(message.id, partial(self._app.undo, user, message))
+            case Count():
+                self._count(message.id, partial(self._app.count, user, message))
             case _:
                 assert_never(message)
 
@@ -230,7 +255,7 @@ class WebSocketSession:
     def _open(
         self,
         user: UserId,
-        message: Ask | Continue | Regenerate | Edit,
+        message: Ask | Continue | Regenerate | Edit | Carry,
         open_run: Callable[[], Awaitable[Run]],
     ) -> None:
         self._check_terms(user, message.options)
@@ -242,12 +267,27 @@ class WebSocketSession:
 
         self._openings.put(job)
 
-    def _judge(self, message_id: str, judge: Callable[[], Awaitable[None]]) -> None:
+    def _write_for(
+        self, message_id: str, write: Callable[[], Awaitable[dict[str, Any] | None]]
+    ) -> None:
+        """Acknowledges a message when what it asks for is stored."""
+
         async def job() -> None:
             with self._telling(lambda: {"id": message_id}):
-                await judge()
+                self._tell({"type": "done", "id": message_id, **(await write() or {})})
 
-        self._feedback.put(job)
+        self._writing.put(job)
+
+    def _count(self, message_id: str, count: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        async def job() -> None:
+            with self._telling(lambda: {"id": message_id}):
+                self._tell({"type": "counted", "id": message_id, **await count()})
+
+        def replaced() -> None:
+            error = RateLimitedError("A newer text is counted in place of this one.")
+            self._tell_error(error, {"id": message_id})
+
+        self._counts.put(job, replaced)
 
     def _hello(self, message: Hello) -> None:
         if len(message.resume) > (limit := self._limits.max_resumes):
@@ -265,7 +305,7 @@ class WebSocketSession:
         except UnauthorizedError as error:
             self._refuse(error)
             return
-        self._tell(self._welcome(user))
+        self._tell(welcome(self._context, user, self._session))
         for resume in message.resume:
             try:
                 self._attach(user, resume.run, resume.after_seq)
@@ -285,41 +325,14 @@ class WebSocketSession:
         try:
             connections.enter(user)
         except RateLimitedError:
-            self.close(CLOSE_OVERLOAD, "too many connections")
+            self.close(CLOSE_OVERLOAD, TOO_MANY_CONNECTIONS)
             raise
+        sessions = self._context.user_sessions
         if self._user is not None:
+            sessions.leave(self._user, self)
             connections.leave(self._user)
         self._user = user
-
-    def _welcome(self, user: UserId) -> dict[str, Any]:
-        model = self._context.generation.model
-        return {
-            "type": "welcome",
-            "session": self._session,
-            "model": {
-                "name": model.name,
-                "is_fallback": model.is_fallback,
-                "max_model_len": model.max_model_len,
-                "window": model.window,
-            },
-            "limits": {
-                "max_message_bytes": self._limits.max_message_bytes,
-                "max_tokens": model.window,
-                "max_runs_per_connection": self._limits.max_runs_per_connection,
-                "max_runs_per_user": self._limits.max_runs_per_user,
-                "max_resumes": self._limits.max_resumes,
-                "max_messages_per_s": self._limits.max_messages_per_s,
-            },
-            "active_runs": [
-                {
-                    "run": run.id,
-                    "conversation": run.conversation,
-                    "message": run.message,
-                    "last_seq": run.last_seq,
-                }
-                for run in self._context.runs.active(user)
-            ],
-        }
+        sessions.enter(user, self)
 
     def _known_user(self) -> UserId:
         """Raises UnauthorizedError. Where strangers are welcome, one gets a session, to come back

@@ -16,9 +16,12 @@ from server.service.fan_out import FanOut
 from server.service.http import Send, in_time
 from server.service.limits import ServiceLimits
 from server.service.run import MAX_WRITE_BYTES, Run, RunReader
+from server.service.user_connections import RETRY_CONNECTION_MS
 from server.service.wire import message_wire
 
 CLOSE_OVERLOAD = 1013
+TOO_MANY_CONNECTIONS = f"too many connections; retry after {RETRY_CONNECTION_MS} ms"
+"""Reasons of a close as overload end with when it is worth coming back."""
 
 
 class SocketWriter:
@@ -73,7 +76,7 @@ class SocketWriter:
         """A message outside runs. A client that does not read them is closed as overload."""
         if len(self._replies) >= self._limits.max_outbox_messages:
             self._replies.clear()
-            self.close(CLOSE_OVERLOAD, "replies are not read")
+            self.close(CLOSE_OVERLOAD, "replies are not read; retry after 1000 ms")
             return
         self._replies.append(message)
         self._fan_out.mark(self)

@@ -50,16 +50,20 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """An answer so far: its whole text and all its tokens."""
+    """An answer so far: its whole text, all its tokens, and what was thought. `num_told`: see
+    `Message`; None: as many characters as the text has."""
 
     answer_id: str
     text: str
     token_ids: tuple[int, ...]
+    thinking: str | None = None
+    num_told: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an answer ended. `text` and `token_ids` are the whole answer's; None: as stored."""
+    """How an answer ended. `text`, `thinking` and `token_ids` are the whole answer's; None: as
+    stored."""
 
     state: MessageState
     finish_reason: str
@@ -69,7 +73,12 @@ class Outcome:
     usage: dict[str, Any] | None = None
     timing: dict[str, Any] | None = None
     max_tokens: int | None = None
-    seams: list[int] | None = None
+    thinking: str | None = None
+    num_told: int | None = None
+    context: dict[str, Any] | None = None
+    takes_back: bool = False
+    """A continuation ended that added nothing: the answer is again what it was before, and
+    nothing else of this outcome counts."""
     citations: list[dict[str, Any]] | None = None
     """As `Message.citations`; with it come the marks of the passages."""
     marks: Mapping[int, list[list[int]]] = field(default_factory=dict)

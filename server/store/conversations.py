@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
+from server.store.analysis import QueryUnit, fold
+from server.store.answer_values import UserGoneError
+from server.store.column_types import utc_now
 from server.store.database import Database
 from server.store.passage_index import record_index
-from server.store.schema import Conversation, Message, User
+from server.store.schema import Conversation, Message, MessageState, User
 
 _BATCH = 500
 """Conversations in one statement: databases bound the parameters of one."""
+_MOST_FOUND = 2000
+"""Conversations that a search looks at, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,29 @@ class ConversationSummary:
 
     conversation: Conversation
     num_messages: int
+
+    @property
+    def place(self) -> ListPlace:
+        """Where in its user's list it stands."""
+        return ListPlace(self.conversation.updated_at, self.conversation.id)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """A place in a list by last use: it stays where it is when what stood there is gone."""
+
+    updated_at: datetime
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationHit:
+    """A conversation that a search has found. `question` and `answer` hold the words, both of the
+    newest such pair; None where only the title does."""
+
+    summary: ConversationSummary
+    question: Message | None = None
+    answer: Message | None = None
 
 
 class Conversations:
@@ -42,25 +72,112 @@ class Conversations:
             )
 
     async def of_user(
-        self, user_id: str, course_id: str | None = None, *, limit: int = 200
+        self,
+        user_id: str,
+        course_id: str | None = None,
+        *,
+        before: ListPlace | None = None,
+        limit: int = 200,
     ) -> list[ConversationSummary]:
-        """The user's conversations, the latest used first."""
-        num_messages = (
-            select(func.count())
-            .where(Message.conversation_id == Conversation.id)
-            .correlate(Conversation)
-            .scalar_subquery()
-        )
-        query = (
-            select(Conversation, num_messages)
-            .where(Conversation.user_id == user_id)
-            .order_by(Conversation.updated_at.desc(), Conversation.id.desc())
-            .limit(limit)
-        )
-        if course_id is not None:
-            query = query.where(Conversation.course_id == course_id)
+        """The user's conversations, the latest used first, `before` excluded."""
         async with self._database.session() as session:
+            query = _summaries(user_id, course_id, before).limit(limit)
             return [ConversationSummary(*row) for row in await session.execute(query)]
+
+    async def search(
+        self,
+        user_id: str,
+        text: str,
+        units: Sequence[QueryUnit],
+        *,
+        course_id: str | None = None,
+        before: ListPlace | None = None,
+        limit: int = 50,
+    ) -> list[ConversationHit]:
+        """The user's conversations whose title holds `text`, or in which a question with its
+        answer holds all `units`; the latest used first, `before` excluded."""
+        async with self._database.session() as session:
+            found = await self._records.search_own(
+                session, user_id, units, course_id=course_id, limit=_MOST_FOUND
+            )
+            titled = await _titled(session, user_id, course_id, fold(text))
+            query = _summaries(user_id, course_id, before).where(
+                Conversation.id.in_({*found, *titled})
+            )
+            rows = (await session.execute(query.limit(limit))).all()
+            summaries = [ConversationSummary(*row) for row in rows]
+            answers = [found.get(summary.conversation.id) for summary in summaries]
+            pairs = await _pairs(session, [id for id in answers if id is not None])
+            return [
+                ConversationHit(summary, *pairs.get(answer_id or "", (None, None)))
+                for summary, answer_id in zip(summaries, answers, strict=True)
+            ]
+
+    async def summary(self, user_id: str, conversation_id: str) -> ConversationSummary | None:
+        """One conversation of the user's list."""
+        query = _summaries(user_id, None, None).where(Conversation.id == conversation_id)
+        async with self._database.session() as session:
+            rows = await session.execute(query)
+            return next((ConversationSummary(*row) for row in rows), None)
+
+    async def carry(
+        self, user_id: str, *, course_id: str, title: str, carried_from: str, client_id: str
+    ) -> tuple[str, str]:
+        """Stores a new conversation that begins with an empty summary, `running`, of another one
+        up to the message `carried_from`. Returns the ids of both. Raises UserGoneError."""
+        async with self._database.transaction() as session:
+            conversation = Conversation(
+                user_id=user_id, course_id=course_id, title=title, carried_from=carried_from
+            )
+            session.add(conversation)
+            try:
+                await session.flush()
+            except IntegrityError as error:
+                raise UserGoneError(user_id) from error
+            summary = Message(
+                conversation_id=conversation.id,
+                role="summary",
+                state=MessageState.RUNNING,
+                client_id=client_id,
+            )
+            session.add(summary)
+            await session.flush()
+            return conversation.id, summary.id
+
+    async def summarise_again(self, summary_id: str) -> None:
+        """Marks a summary that came to nothing as `running` again."""
+        async with self._database.transaction() as session:
+            await session.execute(
+                update(Message)
+                .where(Message.id == summary_id)
+                .values(state=MessageState.RUNNING, text="", updated_at=utc_now())
+            )
+
+    async def source_of(self, conversation: Conversation) -> Conversation | None:
+        """The conversation of the same user that this one carries on, if it is still there."""
+        if conversation.carried_from is None:
+            return None
+        async with self._database.session() as session:
+            return await session.scalar(
+                select(Conversation)
+                .join(Message, Message.conversation_id == Conversation.id)
+                .where(
+                    Message.id == conversation.carried_from,
+                    Conversation.user_id == conversation.user_id,
+                )
+            )
+
+    async def rename(self, user_id: str, conversation_id: str, title: str) -> bool:
+        """Gives the user's conversation another title; when it was last used stays. False: there
+        is none."""
+        async with self._database.transaction() as session:
+            renamed = await session.scalars(
+                update(Conversation)
+                .where(Conversation.id == conversation_id, Conversation.user_id == user_id)
+                .values(title=title)
+                .returning(Conversation.id)
+            )
+            return renamed.one_or_none() is not None
 
     async def delete(self, user_id: str, conversation_id: str) -> bool:
         """Deletes the user's conversation with all that hangs on it; False: there is none."""
@@ -127,6 +244,59 @@ class Conversations:
             await self._records.forget(session, answers.all())
             await session.execute(delete(Conversation).where(Conversation.id.in_(batch)))
         return len(ids)
+
+
+def _summaries(
+    user_id: str, course_id: str | None, before: ListPlace | None
+) -> Select[Conversation, int]:
+    num_messages = (
+        select(func.count())
+        .where(Message.conversation_id == Conversation.id)
+        .correlate(Conversation)
+        .scalar_subquery()
+    )
+    query = (
+        select(Conversation, num_messages)
+        .where(Conversation.user_id == user_id)
+        .order_by(Conversation.updated_at.desc(), Conversation.id.desc())
+    )
+    if course_id is not None:
+        query = query.where(Conversation.course_id == course_id)
+    if before is not None:
+        query = query.where(
+            or_(
+                Conversation.updated_at < before.updated_at,
+                and_(Conversation.updated_at == before.updated_at, Conversation.id < before.id),
+            )
+        )
+    return query
+
+
+async def _titled(
+    session: AsyncSession, user_id: str, course_id: str | None, folded: str
+) -> list[str]:
+    """Ids of conversations whose title holds the folded text. Compared here: databases fold by
+    rules of their own."""
+    if not folded.strip():
+        return []
+    query = select(Conversation.id, Conversation.title).where(Conversation.user_id == user_id)
+    if course_id is not None:
+        query = query.where(Conversation.course_id == course_id)
+    rows = await session.execute(query.order_by(Conversation.updated_at.desc()).limit(_MOST_FOUND))
+    return [id for id, title in rows if folded in fold(title)]
+
+
+async def _pairs(
+    session: AsyncSession, answer_ids: Sequence[str]
+) -> dict[str, tuple[Message, Message]]:
+    """Question and answer, by the answer's id."""
+    question = aliased(Message)
+    rows = await session.execute(
+        select(question, Message)
+        .join(question, question.id == Message.parent_id)
+        .where(Message.id.in_(answer_ids))
+    )
+    return {answer.id: (asked, answer) for asked, answer in rows}
 
 
 def _is_older(now: datetime, days: int) -> ColumnElement[bool]:

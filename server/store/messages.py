@@ -8,14 +8,15 @@ closed by `interrupt_running` at the next start.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import undefer
+from sqlalchemy.orm import defer, undefer
 
 from server.store.answer_values import (
     Opened,
@@ -36,10 +37,20 @@ from server.store.schema import (
     Table,
     User,
 )
+from server.store.seams import (
+    AnswerChangedError,
+    NoSeamError,
+    begin_part,
+    locked,
+    put_marks,
+    take_back_part,
+)
 
 __all__ = [
     "INTERRUPTED_DETAIL",
+    "AnswerChangedError",
     "Messages",
+    "NoSeamError",
     "Opened",
     "Outcome",
     "Partial",
@@ -50,6 +61,11 @@ __all__ = [
 
 INTERRUPTED_DETAIL = {"type": "interrupted"}
 """Finish detail of an answer whose process ended before it did."""
+_OPTIONAL = (
+    *("text", "thinking", "token_ids", "num_told", "usage", "timing", "max_tokens"),
+    *("context", "citations"),
+)
+"""What an `Outcome` may leave as it is stored."""
 
 
 class Messages:
@@ -117,15 +133,27 @@ class Messages:
             await _touch(session, question.conversation_id)
             return await _open_answer(session, question, client_id)
 
-    async def reopen(self, answer_id: str, *, seam: int) -> None:
-        """Marks an ended answer `running` again; `seam` is where in its text the new part
-        begins."""
+    async def reopen(self, answer: Message, *, options: dict[str, Any]) -> None:
+        """Marks an ended answer `running` again; behind its text, as it was read, a new part
+        begins, made with `options`. Raises AnswerChangedError when it was changed since."""
         async with self._database.transaction() as session:
-            answer = await session.get_one(Message, answer_id)
-            answer.state = MessageState.RUNNING
-            answer.seams = [*answer.seams, seam]
+            await begin_part(session, answer.id, answer.updated_at, options)
+            await _touch(session, answer.conversation_id)
+
+    async def undo(self, answer_id: str, *, key: str) -> None:
+        """Makes an answer what it was before its last continuation; nothing the second time under
+        the same `key`. Raises NoSeamError, and AnswerChangedError while it is running."""
+        async with self._database.transaction() as session:
+            answer = await locked(session, answer_id)
+            if answer.undo_id == key:
+                return
+            if answer.state == MessageState.RUNNING:
+                raise AnswerChangedError(answer_id)
+            await take_back_part(session, answer)
+            answer.undo_id = key
             answer.updated_at = utc_now()
             await _touch(session, answer.conversation_id)
+        self._on_end(answer_id)
 
     async def prepare(self, answer_id: str, prepared: Prepared) -> None:
         """Stores what the model is about to be given."""
@@ -148,7 +176,7 @@ class Messages:
             if prepared.passages:
                 await session.execute(
                     insert(MessagePassage),
-                    [_passage_values(answer_id, passage) for passage in prepared.passages],
+                    [{"message_id": answer_id, **asdict(passage)} for passage in prepared.passages],
                 )
 
     async def save_partials(self, partials: Sequence[Partial]) -> None:
@@ -160,15 +188,34 @@ class Messages:
             await connection.execute(
                 update(Message)
                 .where(Message.id == bindparam("answer"), Message.state == MessageState.RUNNING)
-                .values(text=bindparam("so_far"), token_ids=bindparam("ids")),
+                .values(
+                    text=bindparam("so_far"),
+                    token_ids=bindparam("ids"),
+                    thinking=bindparam("thought"),
+                    num_told=bindparam("told"),
+                ),
                 [
-                    {"answer": part.answer_id, "so_far": part.text, "ids": part.token_ids}
+                    {
+                        "answer": part.answer_id,
+                        "so_far": part.text,
+                        "ids": part.token_ids,
+                        "thought": part.thinking,
+                        "told": part.num_told,
+                    }
                     for part in partials
                 ],
             )
 
     async def finish(self, answer_id: str, outcome: Outcome) -> None:
         """Stores how an answer ended."""
+        if outcome.takes_back:
+            async with self._database.transaction() as session:
+                answer = await locked(session, answer_id)
+                # An end is stored again where it is not known whether it was.
+                if answer.state == MessageState.RUNNING:
+                    answer.updated_at = await take_back_part(session, answer)
+            self._on_end(answer_id)
+            return
         values: dict[str, Any] = {
             "state": outcome.state,
             "finish_reason": outcome.finish_reason,
@@ -176,14 +223,14 @@ class Messages:
             "finish_type": outcome.finish_detail.get("type"),
             "updated_at": utc_now(),
         }
-        for name in ("text", "token_ids", "usage", "timing", "max_tokens", "seams", "citations"):
+        for name in _OPTIONAL:
             value = getattr(outcome, name)
             if value is not None:
                 values[name] = value
         async with self._database.transaction() as session:
             await session.execute(update(Message).where(Message.id == answer_id).values(**values))
             if outcome.citations is not None:
-                await _put_marks(session, answer_id, outcome.marks)
+                await put_marks(session, answer_id, outcome.marks)
         self._on_end(answer_id)
 
     async def interrupt_running(self) -> int:
@@ -275,15 +322,20 @@ class Messages:
             path.append(by_id[parent])
         return path[::-1]
 
-    async def passages(self, answer_ids: Sequence[str]) -> dict[str, list[MessagePassage]]:
-        """The passages of each answer, in order of `n`."""
+    async def passages(
+        self, answer_ids: Sequence[str], *, with_texts: bool = True
+    ) -> dict[str, list[MessagePassage]]:
+        """The passages of each answer, in order of `n`; their texts only `with_texts`."""
         found: dict[str, list[MessagePassage]] = defaultdict(list)
+        query = (
+            select(MessagePassage)
+            .where(MessagePassage.message_id.in_(answer_ids))
+            .order_by(MessagePassage.message_id, MessagePassage.n)
+        )
+        if not with_texts:
+            query = query.options(defer(MessagePassage.text, raiseload=True))
         async with self._database.session() as session:
-            rows = await session.scalars(
-                select(MessagePassage)
-                .where(MessagePassage.message_id.in_(answer_ids))
-                .order_by(MessagePassage.message_id, MessagePassage.n)
-            )
+            rows = await session.scalars(query)
             for row in rows:
                 found[row.message_id].append(row)
         return found
@@ -313,21 +365,6 @@ def _ignore(_answer_id: str) -> None:
     pass
 
 
-async def _put_marks(
-    session: AsyncSession, answer_id: str, marks: Mapping[int, list[list[int]]]
-) -> None:
-    of_answer = MessagePassage.message_id == answer_id
-    await session.execute(
-        update(MessagePassage).where(of_answer).values(is_cited=False, marks=None)
-    )
-    for n, ranges in marks.items():
-        await session.execute(
-            update(MessagePassage)
-            .where(of_answer, MessagePassage.n == n)
-            .values(is_cited=True, marks=ranges or None)
-        )
-
-
 async def _open_answer(session: AsyncSession, question: Message, client_id: str | None) -> Opened:
     answer = Message(
         conversation_id=question.conversation_id,
@@ -344,7 +381,11 @@ async def _open_answer(session: AsyncSession, question: Message, client_id: str 
 async def _latest_answer(session: AsyncSession, conversation_id: str) -> str | None:
     return await session.scalar(
         select(Message.id)
-        .where(Message.conversation_id == conversation_id, Message.role == "assistant")
+        # What was carried on begins with a summary, which the first question follows.
+        .where(
+            Message.conversation_id == conversation_id,
+            Message.role.in_(("assistant", "summary")),
+        )
         .order_by(Message.id.desc())
         .limit(1)
     )
@@ -354,19 +395,3 @@ async def _touch(session: AsyncSession, conversation_id: str) -> None:
     await session.execute(
         update(Conversation).where(Conversation.id == conversation_id).values(updated_at=utc_now())
     )
-
-
-def _passage_values(answer_id: str, passage: PassageSnapshot) -> dict[str, Any]:
-    return {
-        "message_id": answer_id,
-        "n": passage.n,
-        "passage_id": passage.passage_id,
-        "material_id": passage.material_id,
-        "title": passage.title,
-        "locator": passage.locator,
-        "text": passage.text,
-        "score": passage.score,
-        "num_tokens": passage.num_tokens,
-        "used": passage.used,
-        "place": passage.place,
-    }

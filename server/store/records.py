@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
-from server.store.analysis import QueryUnit, index_words, query_units
+from server.store.analysis import asked_units
 from server.store.database import Database
 from server.store.passage_index import record_index
 from server.store.schema import (
@@ -172,7 +172,7 @@ class Records:
         if filter.text is None or not filter.text.strip():
             return None
         return await self._index.search(
-            session, filter.course_id, _units(filter.text), limit=MOST_FOUND
+            session, filter.course_id, asked_units(filter.text), limit=MOST_FOUND
         )
 
     # The index of their words.
@@ -214,11 +214,6 @@ class Records:
             for answer_id, course_id, words in rows:
                 if answer_id in there:
                     await self._index.add(session, answer_id, course_id, words)
-
-
-def _units(text: str) -> list[QueryUnit]:
-    """What is looked for: as in a question, or, when that is nothing but stop words, each word."""
-    return query_units(text) or [QueryUnit((word,)) for word in dict.fromkeys(index_words(text))]
 
 
 _IS_RECORD = (Message.role == "assistant", Message.state != MessageState.RUNNING)

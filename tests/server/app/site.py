@@ -15,7 +15,7 @@ from typing import Any, Literal
 import httpx
 from argon2 import PasswordHasher
 
-from engine.api import Script, create_scripted_engine
+from engine.api import Engine, Script, create_scripted_engine
 from server.app.accounts import fold_login
 from server.app.factory import App, create_app
 from server.config import ServerConfig
@@ -133,9 +133,11 @@ async def open_site(
     max_model_len: int = 8192,
     kv_cache_tokens: int = 65536,
     script: dict[str, Any] | None = None,
+    engine: Engine | None = None,
     **options: Any,
 ) -> AsyncIterator[Site]:
-    """A site with its data in `data_dir`; opening it again is a restart."""
+    """A site with its data in `data_dir`; opening it again is a restart. `engine`: in place of a
+    scripted one, and of what is said of it."""
     course = data_dir / "course"
     if not course.exists():
         write_course(course)
@@ -156,9 +158,10 @@ async def open_site(
             **options,
         },
     )
-    engine = create_scripted_engine(
-        config.engine_config(Path("scripted")), Script(answer=recorded, **(script or {}))
-    )
+    if engine is None:
+        engine = create_scripted_engine(
+            config.engine_config(Path("scripted")), Script(answer=recorded, **(script or {}))
+        )
     app = create_app(config, engine, course_folders=[course])
     async with lifespan(app):
         yield Site(app, prompts)

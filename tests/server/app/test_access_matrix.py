@@ -199,6 +199,9 @@ MESSAGES: dict[str, dict[str, str]] = {
     "continue": {"message": "{message}"},
     "regenerate": {"message": "{message}"},
     "edit": {"message": "{user_message}", "text": "When exactly?"},
+    "carry": {"message": "{message}"},
+    "undo": {"message": "{message}"},
+    "count": {"text": "When?", "conversation": "{conversation}"},
     "feedback": {"message": "{message}", "value": "up"},
     "attach": {"run": "{run}"},
     "cancel": {"run": "{run}"},
@@ -207,6 +210,9 @@ MESSAGES: dict[str, dict[str, str]] = {
     "ping": {},
 }
 FOREIGN = {"continue": "not_found", "regenerate": "not_found", "edit": "not_found"} | {
+    "carry": "not_found",
+    "undo": "not_found",
+    "count": "not_found",
     "feedback": "not_found",
     "attach": "resume_gone",
     "cancel": "not_found",
@@ -231,7 +237,7 @@ def refusal(type: str, who: str) -> str | None:
         return None if is_member else "not_found"
     if who == "student":
         return None
-    if who == "removed" and type in ("feedback", "attach", "cancel"):
+    if who == "removed" and type in ("undo", "feedback", "attach", "cancel"):
         return None  # theirs, whatever they may ask now
     return FOREIGN[type]
 
@@ -241,7 +247,7 @@ async def _ask(site: Site, socket: AppSocket, course: str) -> Asked:
     accepted = await socket.until("accepted", "error")
     assert accepted["type"] == "accepted", accepted
     await socket.until("finish")
-    return {name: accepted[name] for name in ("message", "user_message", "run")}
+    return {name: accepted[name] for name in ("conversation", "message", "user_message", "run")}
 
 
 @pytest.mark.parametrize("who", EVERYBODY)
@@ -266,9 +272,11 @@ async def test_every_message_asks_for_what_it_needs(tmp_path: Path, who: str) ->
                     filled["messages"] = [{"role": "user", "content": "hi"}]
                 expected = refusal(type, who)
                 await socket.send(type, id=new_key(), **filled)
-                if type in ("feedback", "cancel") and expected is None and who not in UNKNOWN:
+                if type == "cancel" and expected is None and who not in UNKNOWN:
                     await socket.send("ping")  # what goes well has no reply
-                told = await socket.until("error", "accepted", "pong", "welcome", "finish")
+                told = await socket.until(
+                    *("error", "accepted", "pong", "welcome", "finish", "done", "counted")
+                )
                 if who in UNKNOWN:
                     assert told["type"] in ("error", "close"), type
                     assert told.get("code") in ("unauthorized", 1008), told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -17,12 +19,16 @@ sizes = st.builds(
     question=counts,
     turns=st.lists(counts, max_size=8).map(tuple),
     passages=st.lists(counts, max_size=8).map(tuple),
+    summary=st.just(0) | counts,
 )
 
 
-def total(sizes: PromptSizes, turns_kept: int, passages_used: int) -> int:
+def total(
+    sizes: PromptSizes, turns_kept: int, passages_used: int, *, has_summary: bool = False
+) -> int:
     return (
-        sizes.system
+        sizes.summary * has_summary
+        + sizes.system
         + sizes.question
         + sizes.reserved
         + sum(sizes.turns[len(sizes.turns) - turns_kept :])
@@ -35,12 +41,16 @@ def test_the_selection_fits_and_is_the_largest_in_order(sizes: PromptSizes) -> N
     assume(total(sizes, 0, 0) <= sizes.window)
     selection = fit(sizes)
     kept, used = selection.turns_kept, selection.passages_used
-    assert total(sizes, kept, used) <= sizes.window
+    has_summary = selection.has_summary
+    assert total(sizes, kept, used, has_summary=has_summary) <= sizes.window
     if used < len(sizes.passages):
-        assert kept == 0, "passages go only after all turns"
+        assert (kept, has_summary) == (0, False), "passages go only after all turns"
         assert total(sizes, 0, used + 1) > sizes.window
+    elif sizes.summary and not has_summary:
+        assert kept == 0, "the summary goes only after all turns"
+        assert total(sizes, 0, used, has_summary=True) > sizes.window
     elif kept < len(sizes.turns):
-        assert total(sizes, kept + 1, used) > sizes.window
+        assert total(sizes, kept + 1, used, has_summary=has_summary) > sizes.window
 
 
 @given(sizes)
@@ -58,12 +68,15 @@ def test_only_a_question_that_cannot_fit_is_refused(sizes: PromptSizes) -> None:
 def test_the_report_adds_up_to_the_prompt(sizes: PromptSizes, merged: int) -> None:
     assume(total(sizes, 0, 0) <= sizes.window)
     selection = fit(sizes)
-    measured = total(sizes, selection.turns_kept, selection.passages_used) - sizes.reserved
+    kept, used, has_summary = astuple(selection)
+    measured = total(sizes, kept, used, has_summary=has_summary) - sizes.reserved
     context = report(sizes, selection, measured + merged)
     assert (
         context.system + context.history + context.passages + context.question == measured + merged
     )
-    assert context.turns_kept + context.turns_dropped == len(sizes.turns)
+    lost = sizes.summary > 0 and not has_summary
+    assert context.turns_kept + context.turns_dropped == len(sizes.turns) + lost
+    assert context.summary == (sizes.summary if has_summary else 0) <= context.history
     assert context.passages_used + context.passages_dropped == len(sizes.passages)
 
 

@@ -100,6 +100,32 @@ def test_nothing_is_left_out_where_there_is_room() -> None:
     assert (context.turns_dropped, context.passages_dropped) == (0, 0)
 
 
+@given(st.integers(0, 9), st.integers(0, 40), st.integers(60, 400), st.integers(0, 4))
+def test_a_summary_counts_as_history(frame: int, surprise: int, window: int, turns: int) -> None:
+    try:
+        assembled = run(
+            assemble(
+                cast(Generation, Words(frame, surprise)),
+                language="en",
+                passages=(),
+                turns=[Turn(f"q{n}", "a " * 30) for n in range(turns)],
+                question="why",
+                window=window,
+                max_tokens=10,
+                summary=Turn("What so far?", "much " * 20),
+            )
+        )
+    except PromptTooLongError:
+        return
+    context, prompt = assembled.report, assembled.prompt
+    assert prompt.num_tokens + context.reserved <= window
+    assert prompt.num_tokens == context.system + context.history + context.question
+    assert context.summary in (0, 23 + 2 * frame)
+    assert context.turns_kept + context.turns_dropped == turns + (context.summary == 0)
+    if context.turns_kept:
+        assert context.summary > 0, "the oldest turns go first"
+
+
 def test_a_question_that_cannot_fit_is_told() -> None:
     with pytest.raises(PromptTooLongError, match="window is 20 tokens") as refused:
         build(Words(0, 0), 20, 1, 0, 5)

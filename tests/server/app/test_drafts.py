@@ -16,6 +16,7 @@ from server.store.schema import MessageState
 pytestmark = pytest.mark.anyio
 
 END = Outcome(MessageState.FINISHED, "stop", {"type": "eos"}, "all of it")
+NEW = Partial("a", "", ())
 
 
 class Saved:
@@ -46,17 +47,18 @@ class Saved:
 async def test_all_changed_drafts_are_saved_in_one_batch() -> None:
     saved = Saved()
     drafts = Drafts(cast(Messages, saved))
-    with drafts.write("a") as a, drafts.write("b", "old ", (1,)) as b, drafts.write("c"):
-        a.add("x", (7,))
-        b.add("y", (8, 9))
+    begun = Partial("b", "old ", (1,), "Hm.", 7)
+    with drafts.write(NEW) as a, drafts.write(begun) as b, drafts.write(Partial("c", "", ())):
+        a.add("x", (7,), "", 1)
+        b.add("y", (8, 9), "", 1)
         await drafts.save()
         await drafts.save()
-        a.add("z", (10,))
+        a.add("", (10,), "So.", 4)
         await drafts.save()
     await drafts.save()
     assert saved.batches == [
-        [Partial("a", "x", (7,)), Partial("b", "old y", (1, 8, 9))],
-        [Partial("a", "xz", (7, 10))],
+        [Partial("a", "x", (7,), None, 1), Partial("b", "old y", (1, 8, 9), "Hm.", 8)],
+        [Partial("a", "x", (7, 10), "So.", 4)],
     ]
 
 
@@ -64,13 +66,13 @@ async def test_a_draft_is_saved_by_itself_and_again_after_a_failure() -> None:
     saved = Saved(num_failures=2)
     drafts = Drafts(cast(Messages, saved), interval_s=0.01)
     drafts.start()
-    with drafts.write("a") as draft:
-        draft.add("x", (1,))
+    with drafts.write(NEW) as draft:
+        draft.add("x", (1,), "", 1)
         async with asyncio.timeout(5):
             await saved.is_saved.wait()
     await drafts.stop()
     await drafts.stop()
-    assert saved.batches == [[Partial("a", "x", (1,))]]
+    assert saved.batches == [[Partial("a", "x", (1,), None, 1)]]
 
 
 async def test_an_end_that_could_not_be_stored_is_stored_later() -> None:
@@ -79,7 +81,7 @@ async def test_an_end_that_could_not_be_stored_is_stored_later() -> None:
     saved = Saved(num_failures=3)
     drafts = Drafts(cast(Messages, saved), interval_s=0.01)
     drafts.start()
-    with drafts.write("a") as draft, pytest.raises(OperationalError):
+    with drafts.write(NEW) as draft, pytest.raises(OperationalError):
         await drafts.finish(draft, END)
     assert draft.has_end
     async with asyncio.timeout(5):
@@ -93,7 +95,7 @@ async def test_stopping_stores_the_ends_that_are_left_but_not_for_ever(
 ) -> None:
     saved = Saved(num_failures=1)
     drafts = Drafts(cast(Messages, saved))
-    with drafts.write("a") as draft, pytest.raises(OperationalError):
+    with drafts.write(NEW) as draft, pytest.raises(OperationalError):
         await drafts.finish(draft, END)
     await drafts.stop()
     assert saved.ends == {"a": END}
@@ -103,7 +105,7 @@ async def test_stopping_stores_the_ends_that_are_left_but_not_for_ever(
 
     monkeypatch.setattr(saved, "finish", hang)
     monkeypatch.setattr("server.app.drafts._LAST_SAVE_S", 0.05)
-    with drafts.write("b") as draft:
+    with drafts.write(Partial("b", "", ())) as draft:
         ending = asyncio.create_task(drafts.finish(draft, END))
         await asyncio.sleep(0)
         ending.cancel()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.api import FinishType, Usage
-from server.app.records import add_timing, add_usage, is_continuable, notices, state_of
+from server.app.answer_parts import add_timing, add_usage
+from server.app.records import is_continuable, notices, state_of
 from server.service.usage import usage_json
 from server.store.schema import Message
 
@@ -24,7 +25,8 @@ CUT = {
 def test_only_cut_answers_with_text_and_room_can_be_continued(finish: FinishType) -> None:
     usage = usage_json(Usage(prompt_tokens=90, completion_tokens=9))
     assert is_continuable(finish, "text", usage, 100) == (finish in CUT)
-    assert not is_continuable(finish, "", usage, 100)
+    assert is_continuable(finish, "", usage, 100) == (finish in CUT), "tokens are enough"
+    assert not is_continuable(finish, "", usage_json(Usage(90)), 100)
     assert not is_continuable(finish, "text", usage, 99), "no token more fits"
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from engine.api import Script
 from server.service.auth import UserId
-from server.service.events import EVENT_FIELDS
+from server.service.events import EVENT_FIELDS, OPTIONAL_FIELDS
 from tests.server.service.harness import PATIENCE_S, Json, Socket
 
 ME = UserId("me-me-me")
@@ -37,9 +37,17 @@ def check_run(events: list[Json]) -> None:
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert len({event["run"] for event in events}) == 1
     for event in events:
-        assert set(EVENT_FIELDS[event["type"]]) <= event.keys()
+        check_fields(event)
     assert [event["type"] in ("finish", "error") for event in events].count(True) == 1
     assert events[-1]["type"] in ("finish", "error")
+
+
+def check_fields(event: Json) -> None:
+    """All fields that an event of its type must have, and no field that is not documented."""
+    must = set(EVENT_FIELDS[event["type"]])
+    assert must <= event.keys()
+    may = set(OPTIONAL_FIELDS.get(event["type"], ()))
+    assert event.keys() - must - may == {"type", "run", "seq"}
 
 
 async def close_code(socket: Socket) -> int | None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from server.service.auth import UserId
 from server.service.errors import NotFoundError
 from server.service.limits import ServiceLimits
-from server.service.messages import Ask, Continue, Edit, Feedback, Regenerate
+from server.service.messages import Ask, Carry, Continue, Count, Edit, Feedback, Regenerate, Undo
 from server.service.runs import Run, RunRegistry
 from tests.server.service.harness import Json, Socket, eventually, serving
 from tests.server.service.socket_events import FINISH
 
 pytestmark = pytest.mark.anyio
 
-Opening = Ask | Continue | Regenerate | Edit
+Opening = Ask | Continue | Regenerate | Edit | Carry
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Recorder:
     runs: RunRegistry | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     seen: list[Opening | Feedback] = field(default_factory=list)
+    counted: list[str] = field(default_factory=list)
 
     async def ask(self, user: UserId, message: Ask) -> Run:
         if message.course == "missing":
@@ -50,6 +52,21 @@ class Recorder:
         self.seen.append(message)
         if message.message == "broken":
             raise RuntimeError("a bug")
+
+    async def carry(self, user: UserId, message: Carry) -> Run:
+        return self._open(user, message, None)
+
+    async def undo(self, user: UserId, message: Undo) -> dict[str, Any]:
+        return {"message": {"id": message.message, "text": "less"}}
+
+    async def count(self, user: UserId, message: Count) -> dict[str, Any]:
+        self.counted.append(message.text)
+        if message.text.startswith("slow"):
+            await self.gate.wait()
+        return {"tokens": len(message.text), "room": 10, "window": 20}
+
+    def welcome(self, user: UserId) -> dict[str, Any]:
+        return {"defaults": {"max_tokens": 7}}
 
     def _open(self, user: UserId, message: Opening, conversation: str | None) -> Run:
         async def produce(run: Run) -> None:
@@ -79,7 +96,7 @@ async def test_each_message_reaches_the_application() -> None:
     app.gate.set()
     async with serving(app=app) as server, server.socket() as socket:
         app.runs = server.service.runs
-        await socket.hello()
+        assert (await socket.hello())["defaults"] == {"max_tokens": 7}
         await socket.send("ask", id="1", course="c", text="hi", options={"max_tokens": 5})
         assert (await _texts(socket))[0]["text"] == "Ask"
         await socket.send("continue", id="2", message="m1")
@@ -88,9 +105,16 @@ async def test_each_message_reaches_the_application() -> None:
         assert (await _texts(socket))[0]["text"] == "Regenerate"
         await socket.send("edit", id="4", message="m0", text="new")
         assert (await _texts(socket))[0]["text"] == "Edit"
+        await socket.send("carry", id="4b", message="m1")
+        assert (await _texts(socket))[0]["text"] == "Carry"
         await socket.send("feedback", id="5", message="m1", value="up", note="good")
-        await socket.send("ping")
-        assert await socket.receive() == {"type": "pong"}
+        assert await socket.receive() == {"type": "done", "id": "5"}
+        await socket.send("undo", id="6", message="m1")
+        told = {"type": "done", "id": "6", "message": {"id": "m1", "text": "less"}}
+        assert await socket.receive() == told
+        await socket.send("count", id="7", text="four")
+        counts = {"tokens": 4, "room": 10, "window": 20}
+        assert await socket.receive() == {"type": "counted", "id": "7", **counts}
         ask, *_, feedback = app.seen
         assert isinstance(ask, Ask)
         assert ask.options.max_tokens == 5
@@ -196,6 +220,36 @@ async def test_messages_that_wait_are_bounded() -> None:
         assert (error["id"], error["code"], error["retryable"]) == ("f2", "rate_limited", True)
         app.gate.set()
         await eventually(lambda: len(app.seen) == 3)
+
+
+async def test_only_the_newest_text_waits_to_be_counted() -> None:
+    app = Recorder()
+    async with serving(app=app) as server, server.socket() as socket:
+        await socket.hello()
+        for n in range(5):
+            await socket.send("count", id=f"c{n}", text=f"slow {n}")
+        refused = [await socket.receive() for _ in range(2)]
+        assert [(one["id"], one["code"]) for one in refused] == [
+            ("c2", "rate_limited"),
+            ("c3", "rate_limited"),
+        ]
+        assert app.counted == ["slow 0", "slow 1"]
+        await socket.send("ping")
+        assert await socket.receive() == {"type": "pong"}, "the socket is read all the while"
+        app.gate.set()
+        counted = [await socket.receive() for _ in range(3)]
+        assert {one["id"] for one in counted} == {"c0", "c1", "c4"}
+        assert {one["type"] for one in counted} == {"counted"}
+
+
+async def test_a_count_is_given_up_with_its_socket() -> None:
+    app = Recorder()
+    async with serving(app=app) as server:
+        async with server.socket() as socket:
+            await socket.hello()
+            await socket.send("count", id="c", text="slow")
+            await eventually(lambda: app.counted == ["slow"])
+        await eventually(lambda: server.service.sockets.num_sessions == 0)
 
 
 async def test_a_question_that_is_being_taken_at_shutdown_hears_that_it_was_not() -> None:

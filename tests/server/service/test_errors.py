@@ -63,6 +63,13 @@ def test_other_people_s_errors(raised: Exception, status: int, code: str, openai
     assert told.event_fields()["retryable"] is (status in (429, 500, 503))
 
 
+@pytest.mark.parametrize("kind", [errors.RateLimitedError, errors.QueueFullError])
+def test_who_asks_too_much_always_hears_when_to_ask_again(kind: type[errors.ServiceError]) -> None:
+    assert kind("x").event_fields()["retry_after_ms"] == 1000
+    assert kind("x", retry_after_ms=0).event_fields()["retry_after_ms"] == 0
+    assert "retry_after_ms" not in errors.NotFoundError("x").event_fields()
+
+
 def test_a_long_prompt_keeps_the_engine_s_words() -> None:
     told = errors.from_engine(
         api.PromptTooLongError(300, 256, what="KV cache"), prompt_param="prompt"

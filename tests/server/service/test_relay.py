@@ -45,8 +45,10 @@ class Upper:
     """A reader for which capitals are thinking."""
 
     reasoning_tokens = 3
+    num_told = 0
 
     def push(self, output: RequestOutput) -> Piece:
+        self.num_told += len(output.text)
         thought = "".join(char for char in output.text if char.isupper())
         return Piece("".join(char for char in output.text if not char.isupper()), thought)
 
@@ -83,7 +85,7 @@ async def test_nothing_is_lost_however_the_loop_turns(
 ) -> None:
     run, stream = a_run(), OutputStream(ID)
     taken: list[tuple[str, tuple[int, ...]]] = []
-    relay = made(run, on_output=lambda text, ids: taken.append((text, ids)))
+    relay = made(run, on_output=lambda text, ids, *_: taken.append((text, ids)))
     brought = outputs(texts)
     for output in brought[:early]:
         stream.put(output)
@@ -107,7 +109,13 @@ async def test_nothing_is_lost_however_the_loop_turns(
 
 async def test_thinking_is_told_apart() -> None:
     run, stream = a_run(), OutputStream(ID)
-    relay = made(run, reader=Upper())
+    heard: list[tuple[str, str, int]] = []
+    relay = made(
+        run,
+        reader=Upper(),
+        on_output=lambda text, _, thinking, num_told: heard.append((text, thinking, num_told)),
+    )
+    assert relay.thinking_s is None
     for output in outputs(["HM", "WEll", "done"]):
         stream.put(output)
     assert await relay.read(stream) == EOS
@@ -116,6 +124,8 @@ async def test_thinking_is_told_apart() -> None:
         ("delta", "lldone"),
     ]
     assert relay.text == run.text == "lldone"
+    assert heard == [("lldone", "HMWE", 10)]
+    assert relay.thinking_s is not None
     assert relay.reasoning_tokens == 3
     assert relay.finish_detail(EOS) == {"type": "eos", "in": "reasoning"}
 
@@ -123,7 +133,7 @@ async def test_thinking_is_told_apart() -> None:
 async def test_what_fails_in_the_fan_out_is_raised_where_the_answer_is_read() -> None:
     run, stream = a_run(), OutputStream(ID)
 
-    def refuse(text: str, _: tuple[int, ...]) -> None:
+    def refuse(text: str, *_: object) -> None:
         raise KeyError(text)
 
     reading = asyncio.create_task(made(run, on_output=refuse).read(stream))

@@ -57,6 +57,8 @@ async def test_connections_per_user() -> None:
                 error = await third.receive()
                 assert (error["code"], error["retryable"]) == ("rate_limited", True)
                 assert await close_code(third) == 1013
+                assert error["retry_after_ms"] == 5000
+                assert third.connection.close_reason == "too many connections; retry after 5000 ms"
             async with server.socket() as other:
                 await other.hello(token="sk-b")
         await _all_gone(server)

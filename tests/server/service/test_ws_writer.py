@@ -184,5 +184,5 @@ async def test_replies_that_are_not_read_close_as_overload() -> None:
     wire.go_on()
     async with asyncio.timeout(5):
         await serving
-    assert wire.closed == (1013, "replies are not read")
+    assert wire.closed == (1013, "replies are not read; retry after 1000 ms")
     assert wire.received == []

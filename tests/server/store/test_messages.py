@@ -11,7 +11,9 @@ from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.database import Database
 from server.store.messages import (
+    AnswerChangedError,
     Messages,
+    NoSeamError,
     Opened,
     Outcome,
     Partial,
@@ -110,9 +112,51 @@ async def test_reopening_keeps_the_text_and_marks_the_seam(messages: Messages) -
         opened.answer_id,
         Outcome(MessageState.FINISHED, "length", {"type": "max_tokens"}, "half", (1,)),
     )
-    await messages.reopen(opened.answer_id, seam=4)
+    before = await _get(messages, opened.answer_id)
+    await messages.reopen(before, options={"max_tokens": 9})
     answer = await _get(messages, opened.answer_id)
     assert (answer.state, answer.text, answer.seams) == ("running", "half", [4])
+    assert answer.options == {"max_tokens": 9}
+    with pytest.raises(AnswerChangedError):
+        await messages.reopen(before, options={})
+    with pytest.raises(AnswerChangedError):
+        await messages.undo(opened.answer_id, key="k")
+
+
+async def test_an_undo_restores_everything_but_once_under_a_key(messages: Messages) -> None:
+    opened = await _ask(messages)
+    await messages.prepare(opened.answer_id, PREPARED)
+    cut = {"type": "max_tokens"}
+    first = Outcome(
+        *(MessageState.FINISHED, "length", cut, "Tue", (9, 10), {"total_tokens": 5}, {"t": 1}, 2),
+        thinking="Hm.",
+        num_told=6,
+        context={"window": 64, "window_used": 5},
+        citations=[{"n": 1, "start": 0, "end": 3, "marks": [[0, 5]], "by": "match"}],
+        marks={1: [[0, 5]]},
+    )
+    await messages.finish(opened.answer_id, first)
+    before = await _get(messages, opened.answer_id)
+    for key, text in (("k1", "Tuesday"), ("k2", "Tuesday, 2 pm.")):
+        await messages.reopen(await _get(messages, opened.answer_id), options={"seed": 1})
+        whole = Outcome(
+            *(MessageState.STOPPED, "abort", {"type": "cancelled"}, text, (9, 10, 11), {}, {}, 8),
+            num_told=3 + len(text),
+            context={"window": 64, "window_used": 9},
+            citations=[],
+        )
+        await messages.finish(opened.answer_id, whole)
+        await messages.undo(opened.answer_id, key=key)
+        await messages.undo(opened.answer_id, key=key)
+        after = await _get(messages, opened.answer_id)
+        for column in Message.__table__.columns:
+            if column.name not in ("updated_at", "undo_id"):
+                assert getattr(after, column.name) == getattr(before, column.name), column.name
+        (passage,) = (await messages.passages([opened.answer_id]))[opened.answer_id]
+        assert (passage.is_cited, passage.marks) == (True, [[0, 5]])
+        assert after.updated_at > before.updated_at
+    with pytest.raises(NoSeamError):
+        await messages.undo(opened.answer_id, key="k3")
 
 
 async def test_a_crash_leaves_interrupted_answers_with_their_text(

@@ -1,0 +1,70 @@
+"""Usage and timing of an answer that was made in several parts, each by a continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from server.service.generation import Completion
+from server.service.usage import timing_json
+
+_COST_DIGITS = 12
+"""Of an amount, as `PriceList` has them."""
+
+
+def add_usage(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
+    """The usage of an answer made in several parts: the prompt counts once (as the first part
+    met it), generated tokens and costs add up; `parts` keeps each part's own usage, with the
+    `max_tokens` that it was allowed."""
+    if earlier is None:
+        return part
+    parts = [*earlier.get("parts", [_without_parts(earlier)]), part]
+    completion_tokens = earlier["completion_tokens"] + part["completion_tokens"]
+    whole = {
+        **_without_parts(earlier),
+        "completion_tokens": completion_tokens,
+        "total_tokens": earlier["prompt_tokens"] + completion_tokens,
+        "parts": parts,
+    }
+    for name in ("cost", "max_tokens", "completion_tokens_details"):
+        whole.pop(name, None)
+    thought = [_reasoning_tokens(one) for one in (earlier, part)]
+    if any(thought):
+        whole["completion_tokens_details"] = {"reasoning_tokens": sum(thought)}
+    costs = [one["cost"] for one in (earlier, part) if "cost" in one]
+    # Of parts that were paid for otherwise, or not at all, there is no sum.
+    if len(costs) == 2 and costs[0]["currency"] == costs[1]["currency"]:
+        amount = round(costs[0]["amount"] + costs[1]["amount"], _COST_DIGITS)
+        whole["cost"] = {"amount": amount, "currency": costs[0]["currency"]}
+    return whole
+
+
+def add_timing(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:
+    """The timing of an answer made in several parts: waiting is the first part's, `total_ms` and
+    `thinking_ms` add up, the speed is the last part's; `parts` keeps each part's own timing."""
+    if earlier is None:
+        return part
+    thought = [one["thinking_ms"] for one in (earlier, part) if one.get("thinking_ms") is not None]
+    return {
+        **_without_parts(earlier),
+        **({"thinking_ms": round(sum(thought), 1)} if thought else {}),
+        "total_ms": round((earlier.get("total_ms") or 0) + (part.get("total_ms") or 0), 1),
+        "tokens_per_s": part.get("tokens_per_s"),
+        "parts": [*earlier.get("parts", [_without_parts(earlier)]), part],
+    }
+
+
+def part_timing(completion: Completion) -> dict[str, Any]:
+    """How long a part of an answer took."""
+    timing = timing_json(completion.finish.timing, completion.finish.usage)
+    if completion.thinking_s is not None:
+        timing["thinking_ms"] = round(completion.thinking_s * 1000, 1)
+    return timing
+
+
+def _reasoning_tokens(usage: Mapping[str, Any]) -> int:
+    return int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0))
+
+
+def _without_parts(whole: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in whole.items() if name != "parts"}

@@ -1,0 +1,108 @@
+"""A conversation as Markdown to read elsewhere, a record's page at the door, the server's state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from server.service.messages import Feedback, Regenerate
+from tests.server.app.site import ALICE, QUESTION, events_of, new_key, open_site
+
+pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
+
+
+async def test_the_export_says_what_the_page_says(tmp_path: Path) -> None:
+    def said(prompt: str) -> str:
+        return "# On Tuesday\n\nIn room B204 [1], not [9]." + " And a few words more." * 20
+
+    async with open_site(tmp_path, said) as site:
+        asked = await site.answer("# When?\nAre the office hours of the lab [1]?", max_tokens=30)
+        accepted = asked["accepted"][0]
+        again = Regenerate(id=new_key(), message=accepted["message"])
+        await events_of(await site.app.chat.regenerate(ALICE, again))
+        note = Feedback(id=new_key(), message=accepted["message"], value="up", note="Good\n# one")
+        await site.app.chat.feedback(ALICE, note)
+        path = f"/api/conversations/{accepted['conversation']}/export"
+        async with site.client() as client:
+            english = await client.get(path, params={"format": "md"})
+            chinese = await client.get(
+                path, params={"format": "md"}, headers={"accept-language": "zh"}
+            )
+            lines = (await client.get(path)).text.splitlines()
+            wrong = await client.get(path, params={"format": "pdf"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "format")
+    assert json.loads(lines[0])["kind"] == "conversation"
+    assert english.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert english.headers["content-disposition"].endswith('.md"')
+    text = english.text
+    assert text.startswith("# # When? Are the office hours of the lab [1]?\n")
+    assert "> # When?\n> Are the office hours" in text, "a question is no heading"
+    assert "## Answer (version 1 of 2)" in text
+    assert "## Answer (version 2 of 2)" in text
+    assert "In room B204 [1], not" in text
+    assert "[9]" not in text
+    assert "*Stopped at the length limit of 30 tokens.*" in text
+    assert "*Ended by: the length limit of 30 tokens*" in text
+    assert "- [1] Staff – Office hours, Late work (cited)" in text
+    assert "*Feedback: helpful: Good # one*" in text
+    assert "## 回答 (第 1 版，共 2 版)" in chinese.text
+    assert "结束方式：达到 30 个词元的长度上限" in chinese.text
+    assert "演示，" in chinese.text
+
+
+async def test_a_record_sends_a_browser_to_the_login_and_a_program_nowhere(tmp_path: Path) -> None:
+    async with open_site(tmp_path, login="on") as site:
+        answer = (await site.answer(QUESTION))["accepted"][0]["message"]
+        async with site.client() as client:
+            client.cookies.clear()
+            path = f"/records/{answer}?print=1"
+            browser = await client.get(path, headers={"accept": "text/html,*/*"})
+            program = await client.get(path, headers={"accept": "application/json"})
+    assert browser.status_code == 303
+    assert browser.headers["location"] == f"/login?next=%2Frecords%2F{answer}%3Fprint%3D1"
+    assert program.status_code == 401
+
+
+async def test_a_record_is_told_in_the_readers_language(tmp_path: Path) -> None:
+    async with open_site(tmp_path) as site:
+        teacher = await site.account("teacher", "tia", "demo")
+        student = await site.account("student", "ana", "demo")
+        run = await site.app.chat.ask(student, site.ask(QUESTION))
+        answer = (await events_of(run))["accepted"][0]["message"]
+        async with site.client(teacher) as client:
+            chinese = (
+                await client.get(f"/records/{answer}", headers={"accept-language": "zh"})
+            ).text
+            page = (await client.get("/api/courses/demo/records", params={"before": ""})).json()
+    assert "学生 " in chinese
+    assert "Student " not in chinese.partition("</style>")[2]
+    assert "回答完整" in chinese
+    assert [record["id"] for record in page["records"]] == [answer]
+
+
+async def test_a_teacher_sees_how_the_server_is_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 100.0
+    monkeypatch.setattr("server.app.server_state.time.monotonic", lambda: clock)
+    async with open_site(tmp_path) as site:
+        teacher = await site.account("teacher", "tia")
+        async with site.client(teacher) as client:
+            first = (await client.get("/api/server")).json()
+            await site.answer()
+            clock += 2
+            second = (await client.get("/api/server")).json()
+        async with site.client() as client:
+            assert (await client.get("/api/server")).status_code == 403
+    assert first["tokens_per_s"] is None
+    made = second["generated_tokens"] - first["generated_tokens"]
+    assert made > 0
+    assert second["tokens_per_s"] == pytest.approx(made / 2, abs=0.1)
+    assert second["uptime_s"] - first["uptime_s"] == 2
+    assert (second["state"], second["running"], second["waiting"]) == ("ready", 0, 0)
+    assert second["model"]["window"] == 8192
+    assert second["data"]["used_bytes"] > 1000
+    assert second["data"]["free_bytes"] > 0
+    assert 0 <= second["kv_used"] <= 1
