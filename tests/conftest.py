@@ -14,6 +14,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Before anything imports Triton: without a GPU its kernels run in the interpreter.
 if not os.path.exists("/dev/nvidiactl"):
     os.environ["TRITON_INTERPRET"] = "1"
+# The folder for what tests leave to be looked at. The server would take it for an option.
+if "LECTERN_ARTIFACTS" in os.environ:
+    os.environ["TEST_ARTIFACTS"] = os.environ["LECTERN_ARTIFACTS"]
 # A person's own options must not change what a test sees.
 for _name in [name for name in os.environ if name.startswith("LECTERN_")]:
     del os.environ[_name]

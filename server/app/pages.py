@@ -12,6 +12,7 @@ No page holds anything private: what it shows comes over the API, which knows th
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -39,8 +40,8 @@ TABS = ("materials", "people", "try", "log", "settings")
 """Parts of a course's page for its teacher."""
 
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:\d{1,5})?|\[[0-9A-Fa-f:]+\](:\d{1,5})?")
-_OWN_FOLDERS = ("js/teach/", "js/entry/")
-"""Scripts of the other pages, which the chat does without."""
+_IMPORT = re.compile(r'^(?:import|export)\b(?:[^"\';]*\bfrom)?\s*"(\.[^"]+)"', re.MULTILINE)
+"""A static import of a module of ours. `import()` is none: what it names is loaded on demand."""
 _CONVERSATION_ID = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _LANGUAGE_RANGE = re.compile(r"\s*([A-Za-z]{1,8}|\*)(?:-[A-Za-z0-9\-]+)?\s*(?:;\s*q=([0-9.]+))?")
 
@@ -108,8 +109,27 @@ def load_catalogue(language: str, root: Path = WEB_ROOT, part: str = "") -> dict
     return catalogue
 
 
+def imported_modules(root: Path, entry: str) -> list[str]:
+    """The modules that `entry` needs before it runs, directly or through others, by their paths
+    below `root`: a page that names them all has them loaded at once, not one level after another.
+    What a module imports on demand is not among them."""
+    found: dict[str, None] = {}
+    waiting = [entry]
+    while waiting:
+        path = root / waiting.pop()
+        for address in _IMPORT.findall(path.read_text("utf-8")):
+            module = (path.parent / address).resolve().relative_to(root.resolve()).as_posix()
+            if module not in found and module != entry:
+                found[module] = None
+                # Other people's libraries are one file each.
+                if not module.startswith("vendor/"):
+                    waiting.append(module)
+    return sorted(found)
+
+
 class Pages:
-    """Templates, catalogues and static files, read once at start. Loop thread."""
+    """Templates, catalogues and static files, read once at start. `start_session` is called on
+    each response of the chat and of the teacher's pages. Loop thread."""
 
     def __init__(self, start_session: StartSession, root: Path = WEB_ROOT) -> None:
         self.static = StaticTree.load(root / "static")
@@ -130,14 +150,8 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.globals["static"] = self.static.url
-        self._modules = [
-            path
-            for path in self.static.paths()
-            if path.startswith("js/")
-            and path.endswith(".js")
-            and not path.startswith(_OWN_FOLDERS)
-            and path != "js/main.js"
-        ]
+        self._environment.globals["version"] = self.static.version
+        self._modules = imported_modules(root / "static", "js/main.js")
 
     async def chat(self, request: Request) -> Response:
         """`/` and `/c/{conversation}`."""
@@ -194,8 +208,12 @@ class Pages:
         )
         headers = security_headers(request.headers.get("host"))
         headers["Cache-Control"] = "no-cache, private"
-        headers["Vary"] = "Cookie, Accept-Language"
-        return HTMLResponse(html, headers=headers)
+        headers["Vary"] = "Cookie, Accept-Language, Accept-Encoding"
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return HTMLResponse(html, headers=headers)
+        # The page names some eighty modules. It holds no secret that its length could tell.
+        headers["Content-Encoding"] = "gzip"
+        return HTMLResponse(gzip.compress(html.encode(), 6, mtime=0), headers=headers)
 
     def _with_session(self, request: Request, page: Response) -> Response:
         """The page with its session cookie, or the way to the login."""
@@ -209,10 +227,8 @@ class Pages:
         return page
 
 
-def create_page_routes(start_session: StartSession, root: Path = WEB_ROOT) -> list[BaseRoute]:
-    """Routes of the pages. `start_session` is called on each response of the chat and of the
-    teacher's pages."""
-    pages = Pages(start_session, root)
+def create_page_routes(pages: Pages) -> list[BaseRoute]:
+    """Routes of the pages."""
     served: list[tuple[str, Endpoint]] = [
         ("/", pages.chat),
         ("/c/{conversation}", pages.chat),

@@ -9,7 +9,7 @@ QUESTION = "When are office hours?"
 WITHOUT_CHIPS = """(prose) => {
   const copy = prose.cloneNode(true);
   for (const chip of copy.querySelectorAll('.cite')) chip.remove();
-  return copy.textContent;
+  return [...copy.childNodes].map((block) => block.textContent).join('\\n');
 }"""
 
 
@@ -54,7 +54,8 @@ class ChatPage:
         """Waits until the newest answer has ended as `state`; its text then."""
         self.page.wait_for_function(
             """() => { const last = [...document.querySelectorAll('.answer')].at(-1);
-                 return last && last.dataset.state !== 'running'; }"""
+                 return last && last.dataset.state !== 'running'
+                   && last.querySelector('.prose').hasAttribute('data-settled'); }"""
         )
         assert self.answer.get_attribute("data-state") == state
         return self.text

@@ -13,7 +13,14 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="the extra e2e is not installed")
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from tests.e2e.browser.chat_page import ChatPage
 from tests.e2e.browser.school import School, Visit, open_school, visits
@@ -74,22 +81,26 @@ def visit(browser: Browser, school: School) -> Iterator[Visit]:
 @pytest.fixture
 def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
     """Opens the page as a new person (`context`: as that one): options go to the browser
-    context. No page may report an error: a script that fails, or something that the policy bars."""
+    context. No page may report an error: a script that fails, or something that the policy bars;
+    with `loses_network`, that something could not be fetched is none."""
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
-    def watch(page: Page) -> None:
+    def watch(page: Page, *, loses_network: bool) -> None:
+        def hear(message: ConsoleMessage) -> None:
+            is_network = "net::ERR_" in message.text or "WebSocket connection to" in message.text
+            if message.type == "error" and not (loses_network and is_network):
+                errors.append(message.text)
+
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on(
-            "console",
-            lambda message: errors.append(message.text) if message.type == "error" else None,
-        )
+        page.on("console", hear)
 
     def open_page(
         path: str = "/",
         *,
         context: BrowserContext | None = None,
         before: Callable[[Page], None] | None = None,
+        loses_network: bool = False,
         **options: object,
     ) -> ChatPage:
         if context is None:
@@ -97,7 +108,7 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
             contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        watch(page)
+        watch(page, loses_network=loses_network)
         if before is not None:
             before(page)
         page.goto(path)

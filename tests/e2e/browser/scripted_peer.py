@@ -11,6 +11,8 @@ from playwright.sync_api import Page, WebSocketRoute
 
 Event = dict[str, Any]
 
+OPENS_RUN = ("ask", "edit", "regenerate", "continue", "carry")
+
 CONTEXT: Event = {
     "type": "context",
     "window": 4096,
@@ -90,18 +92,26 @@ def finish(kind: str = "eos", *, can_continue: bool = False, **detail: Any) -> E
 
 
 class ScriptedPeer:
-    """`open_chat(before=peer.attach_to)`; then each question is answered with the events that
-    `answer` was given, numbered from 1. What the page sends is kept in `received`."""
+    """`open_chat(before=peer.attach_to)`; then whatever opens a run is answered with the events
+    that `answer` was given, numbered from 1: the n-th run writes answer `a<n>` to question `q<n>`,
+    or goes on with the answer that it names. What the page sends is kept in `received`."""
 
     def __init__(self, *, is_fallback: bool = False, max_message_bytes: int = 1 << 20) -> None:
         self.received: list[Event] = []
+        self.is_deaf = False
+        """Whether the page is kept from being welcomed, as if its connection hung."""
+        self.feedback_reply: Event | None = {"type": "done"}
+        """None: it is left without a reply."""
         self.num_asked = 0
         self._is_fallback = is_fallback
         self._limits = {"max_message_bytes": max_message_bytes}
         self._route: WebSocketRoute | None = None
         self._script: Callable[[int], list[Event]] = lambda _: []
         self._refusal: Event | None = None
+        self._is_mute = False
         self._seq = 0
+        self._questions: dict[str, str] = {}
+        """The question of each answer."""
 
     def attach_to(self, page: Page) -> None:
         page.route_web_socket("**/ws/v1", self._connect)
@@ -109,17 +119,39 @@ class ScriptedPeer:
     def answer(self, events: list[Event]) -> None:
         """The events of the next runs, after `accepted`."""
         self._refusal = None
+        self._is_mute = False
         self._script = lambda _: events
 
     def refuse(self, code: str, *, retryable: bool) -> None:
-        """The next questions are refused."""
+        """The next messages that would open a run are refused."""
         self._refusal = {"type": "error", "code": code, "message": "", "retryable": retryable}
+
+    def ignore(self) -> None:
+        """The next messages get no reply, as if they had been lost on the way."""
+        self._is_mute = True
 
     def send(self, *events: Event) -> None:
         """More events of the run; one that has a `seq` keeps it."""
         for event in events:
             self._seq = event.get("seq", self._seq + 1)
             self._tell({"run": f"r{self.num_asked}", "seq": self._seq, **event})
+
+    def sent(self, *types: str) -> list[Event]:
+        """What the page has sent of these types, in order."""
+        return [message for message in self.received if message["type"] in types]
+
+    def tell(self, message: Event) -> None:
+        """A message that belongs to no run."""
+        self._tell(message)
+
+    def accept(self, message: Event) -> None:
+        """Opens the run of a message that was ignored."""
+        self._open(message)
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Closes the page's connection; it will come back."""
+        assert self._route is not None
+        self._route.close(code=code, reason=reason)
 
     def _connect(self, route: WebSocketRoute) -> None:
         self._route = route
@@ -128,24 +160,42 @@ class ScriptedPeer:
     def _receive(self, data: str | bytes) -> None:
         message = json.loads(data)
         self.received.append(message)
+        if message["type"] == "hello" and self.is_deaf:
+            return
         if message["type"] == "hello":
             model = {"name": "peer", "is_fallback": self._is_fallback, "max_model_len": 4096}
             welcome = {"type": "welcome", "session": "s", "model": model, "active_runs": []}
             self._tell({**welcome, "limits": self._limits})
-        elif message["type"] == "ask" and self._refusal is not None:
+        elif self._is_mute:
+            pass
+        elif message["type"] in OPENS_RUN and self._refusal is not None:
             self._tell({**self._refusal, "id": message["id"]})
-        elif message["type"] in ("ask", "regenerate"):
-            self.num_asked += 1
-            self._seq = 0
-            accepted = {
-                "type": "accepted",
-                "id": message["id"],
-                "conversation": "c1",
-                "message": f"a{self.num_asked}",
-                "user_message": f"q{self.num_asked}",
-                "parent": None,
-            }
-            self.send(accepted, *self._script(self.num_asked))
+        elif message["type"] in OPENS_RUN:
+            self._open(message)
+        elif message["type"] == "feedback" and self.feedback_reply is not None:
+            self._tell({**self.feedback_reply, "id": message["id"]})
+
+    def _open(self, message: Event) -> None:
+        self.num_asked += 1
+        self._seq = 0
+        answer, question = f"a{self.num_asked}", f"q{self.num_asked}"
+        named = message.get("message", "")
+        if message["type"] == "continue":
+            answer, question = named, self._questions[named]
+        elif message["type"] == "regenerate":
+            question = self._questions[named]
+        self._questions[answer] = question
+        accepted = {
+            "type": "accepted",
+            "id": message["id"],
+            "conversation": "c2" if message["type"] == "carry" else "c1",
+            "message": answer,
+            "user_message": None if message["type"] == "carry" else question,
+            "parent": message.get("parent"),
+        }
+        if message["type"] == "carry":
+            accepted["carried_from"] = named
+        self.send(accepted, *self._script(self.num_asked))
 
     def _tell(self, message: Event) -> None:
         assert self._route is not None

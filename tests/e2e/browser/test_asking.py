@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import ScriptedPeer
 
 LONG_QUESTION = f"{QUESTION} " + " ".join(f"word{n}" for n in range(90))
 """Its answer needs about 220 tokens, so that 80 cut it twice."""
@@ -17,7 +18,9 @@ WATCH_GROWTH = """() => {
   new MutationObserver(() => {
     const answer = document.querySelector('.answer[data-state=running] .prose');
     if (answer) window.lengths.push(answer.textContent.trim().length);
-  }).observe(document.querySelector('#messages'), {subtree: true, childList: true});
+  }).observe(document.querySelector('#messages'), {
+    subtree: true, childList: true, characterData: true,
+  });
 }"""
 
 
@@ -97,7 +100,7 @@ def test_a_cut_answer_says_so_and_continues(open_chat: OpenChat) -> None:
     assert len(cut) < len(whole)
     notice = chat.answer.locator(".notice-amber")
     expect(notice).to_contain_text("length limit of 80 tokens")
-    notice.get_by_role("button", name="Continue").click()
+    notice.get_by_role("button", name="Continue", exact=True).click()
     chat.wait_text(len(cut) + 8)
     longer = chat.wait_end()
     assert longer.startswith(cut)
@@ -105,7 +108,7 @@ def test_a_cut_answer_says_so_and_continues(open_chat: OpenChat) -> None:
     assert len(longer) > len(cut)
     expect(chat.answers).to_have_count(1)
     expect(chat.answer.locator(".seam")).to_have_count(1)
-    notice.get_by_role("button", name="Continue").click()
+    notice.get_by_role("button", name="Continue", exact=True).click()
     chat.wait_text(len(longer) + 8)
     assert chat.wait_end() == whole
     expect(chat.answer.locator(".seam")).to_have_count(2)
@@ -116,6 +119,53 @@ def test_a_cut_answer_says_so_and_continues(open_chat: OpenChat) -> None:
     # All parts together, while it streamed as after a reload.
     assert "tokens" in counted
     expect(chat.answer.locator(".details-brief")).to_have_text(counted)
+
+
+def test_a_continuation_is_undone_and_written_again(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    chat.ask(LONG_QUESTION)
+    cut = chat.wait_end()
+    tail = chat.answer.locator(".answer-tail")
+    again = tail.get_by_role("button", name="Continue", exact=True)
+    again.click()
+    chat.wait_text(len(cut) + 8)
+    longer = chat.wait_end()
+    tail.get_by_role("button", name="Undo the continuation").click()
+    expect(chat.answer.locator(".seam")).to_have_count(0)
+    assert chat.text == cut
+    expect(chat.answer.locator(".notice-amber")).to_contain_text("length limit of 80 tokens")
+    chat.page.reload()
+    assert chat.wait_end() == cut
+    again.click()
+    chat.wait_text(len(cut) + 8)
+    assert chat.wait_end() == longer
+
+
+def test_without_its_limit_a_cut_answer_comes_to_its_end(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    chat.ask(LONG_QUESTION)
+    cut = chat.wait_end()
+    chat.answer.get_by_role("button", name="Continue without this limit").click()
+    chat.wait_text(len(cut) + 8)
+    assert chat.wait_end() == LONG_QUESTION
+    expect(chat.answer.locator(".finish")).to_have_text("Complete")
+    expect(chat.answer.locator(".notice")).to_have_count(0)
+
+
+def test_a_thumb_is_kept_and_the_record_can_be_printed(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    chat.ask()
+    text = chat.wait_end()
+    chat.answer.get_by_role("button", name="This answer helped").click()
+    expect(chat.answer.locator(".feedback-note")).to_contain_text("Thank you")
+    chat.page.reload()
+    chat.wait_end()
+    up = chat.answer.get_by_role("button", name="This answer helped")
+    expect(up).to_have_attribute("aria-pressed", "true")
+    chat.answer.get_by_role("button", name="Details").click()
+    with chat.page.context.expect_page() as opened:
+        chat.answer.get_by_role("link", name="Print view").click()
+    expect(opened.value.locator("body")).to_contain_text(text)
 
 
 def test_what_is_not_in_the_materials_is_said_plainly(open_chat: OpenChat) -> None:
@@ -140,3 +190,9 @@ def test_the_next_question_follows_in_the_same_conversation(open_chat: OpenChat)
     expect(chat.page.locator(".welcome")).to_be_visible()
     chat.page.go_back()
     expect(chat.questions).to_have_count(2)
+
+
+def test_the_fallback_model_is_named_as_such(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer(is_fallback=True)
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("small fallback model")

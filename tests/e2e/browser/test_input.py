@@ -1,47 +1,135 @@
-"""Writing a question: input methods, line breaks, double submits, small screens, languages."""
+"""Writing a question: input methods, line breaks, double submits, long texts, drafts, zoom."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.browser.chat_page import QUESTION
+from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.ime import Ime
+from tests.e2e.browser.school import School, Visit, join, make_course
 from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.support.cases import case
 
-COMPOSE = """(input) => {
-  const enter = (options) => {
-    const event = new KeyboardEvent('keydown',
-      {key: 'Enter', bubbles: true, cancelable: true, ...options});
-    input.dispatchEvent(event);
-    return event.defaultPrevented;
-  };
-  input.focus();
-  input.dispatchEvent(new CompositionEvent('compositionstart', {bubbles: true}));
-  input.value = 'fenye';
-  input.dispatchEvent(new InputEvent('input', {bubbles: true, isComposing: true}));
-  const prevented = [enter({isComposing: true, keyCode: 229})];
-  input.value = '分页';
-  input.dispatchEvent(new CompositionEvent('compositionend', {bubbles: true, data: '分页'}));
-  input.dispatchEvent(new InputEvent('input', {bubbles: true}));
-  // Safari tells of the Enter that ends a composition after its end, with this code.
-  prevented.push(enter({isComposing: false, keyCode: 229}));
-  return {prevented, questions: document.querySelectorAll('.question').length,
-    value: input.value};
+PLAY = """(input, event) => {
+  const [, name, rest] = /^(\\w+)\\s*(.*)$/.exec(event);
+  const text = /"(.*)"/.exec(rest)?.[1];
+  const dispatch = (event) => { input.dispatchEvent(event); return event.defaultPrevented; };
+  const bubbles = {bubbles: true, cancelable: true};
+  if (name === 'focus') { input.focus(); return false; }
+  if (name === 'input') {
+    input.value = text;
+    return dispatch(new InputEvent('input', bubbles));
+  }
+  if (name === 'keydown') {
+    const pattern = /key:"(\\w+)", isComposing:(\\w+), keyCode:(\\d+)/;
+    const [, key, isComposing, keyCode] = pattern.exec(rest);
+    return dispatch(new KeyboardEvent('keydown',
+      {key, isComposing: isComposing === 'true', keyCode: Number(keyCode), ...bubbles}));
+  }
+  return dispatch(new CompositionEvent(name, {data: text ?? '', ...bubbles}));
 }"""
+"""Plays one event of a case; whether its default was prevented."""
 
 
-def test_the_enter_that_ends_a_composition_never_sends(open_chat: OpenChat) -> None:
-    chat = open_chat()
-    seen = chat.question.evaluate(COMPOSE)
-    assert seen == {"prevented": [False, False], "questions": 0, "value": "分页"}
+def sent(peer: ScriptedPeer) -> list[str]:
+    return [message["text"] for message in peer.sent("ask")]
+
+
+@pytest.fixture
+def peer() -> ScriptedPeer:
+    peer = ScriptedPeer()
+    peer.answer([*opening(), *deltas("Yes."), finish()])
+    return peer
+
+
+def test_ime_01(open_chat: OpenChat, peer: ScriptedPeer) -> None:
+    """The case's own events, one by one."""
+    ime = case("IME-01")
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    *events, last = ime["input"]["events"]
+    for event in events:
+        prevented = chat.question.evaluate(PLAY, event)
+        assert not prevented, event
+    expect(chat.questions).to_have_count(0)
+    assert sent(peer) == []
+    assert chat.question.evaluate(PLAY, last)
+    assert chat.wait_end() == "Yes."
+    assert sent(peer) == ime["expect"]["sent"]
+
+
+def test_the_enter_that_safari_tells_after_a_composition_never_sends(
+    open_chat: OpenChat, peer: ScriptedPeer
+) -> None:
+    chat = open_chat(before=peer.attach_to)
+    for event in ("focus", "compositionstart", "compositionend", 'input value="分页"'):
+        chat.question.evaluate(PLAY, event)
+    late = 'keydown {key:"Enter", isComposing:false, keyCode:229}'
+    assert not chat.question.evaluate(PLAY, late)
+    expect(chat.question).to_have_value("分页")
+    expect(chat.questions).to_have_count(0)
+
+
+@pytest.mark.parametrize("key", ["Enter", " ", "2"])
+def test_the_key_that_takes_a_candidate_never_sends(
+    open_chat: OpenChat, peer: ScriptedPeer, key: str
+) -> None:
+    """By Chromium's own input method: pinyin, a candidate, and only then a question."""
+    chat = open_chat(before=peer.attach_to)
+    chat.question.focus()
+    with Ime(chat.page) as ime:
+        ime.compose("fenye")
+        expect(chat.question).to_have_value("fenye")
+        ime.choose("分页", key)
+        expect(chat.question).to_have_value("分页")
+        ime.compose("shi")
+        ime.choose("是什么", key)
+    expect(chat.question).to_have_value("分页是什么")
+    expect(chat.questions).to_have_count(0)
+    chat.page.keyboard.press("Shift+Enter")
+    expect(chat.question).to_have_value("分页是什么\n")
+    chat.page.keyboard.press("Enter")
+    assert chat.wait_end() == "Yes."
+    assert sent(peer) == ["分页是什么"]
+
+
+def test_escape_in_a_composition_does_not_stop_the_answer(
+    open_chat: OpenChat, peer: ScriptedPeer
+) -> None:
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("Still")])
+    chat.ask()
+    chat.wait_text(5)
+    with Ime(chat.page) as ime:
+        ime.compose("fen")
+        expect(chat.question).to_have_value("fen")
+        ime.cancel()
+    expect(chat.question).to_have_value("")
+    assert peer.sent("cancel") == []
+    chat.page.keyboard.press("Escape")
+    expect(chat.page.locator(".stop")).to_be_disabled()
+    assert len(peer.sent("cancel")) == 1
+
+
+def test_a_composition_that_is_left_does_not_bar_the_next_question(
+    open_chat: OpenChat, peer: ScriptedPeer
+) -> None:
+    chat = open_chat(before=peer.attach_to)
+    chat.question.focus()
+    with Ime(chat.page) as ime:
+        ime.compose("fen")
+        chat.page.locator(".search-input").click()
+    expect(chat.questions).to_have_count(0)
+    chat.question.fill("分页")
     chat.question.press("Enter")
-    expect(chat.questions).to_have_text(["分页"])
-    chat.wait_end()
-    expect(chat.questions).to_have_count(1)
+    assert chat.wait_end() == "Yes."
+    assert sent(peer) == ["分页"]
 
 
 def test_shift_enter_breaks_the_line(open_chat: OpenChat) -> None:
@@ -163,56 +251,201 @@ def test_a_phone_has_no_sideways_scroll(open_chat: OpenChat, width: int) -> None
     assert not chat.is_wider_than_screen()
 
 
-def test_the_language_switches_and_stays(open_chat: OpenChat) -> None:
+def budget_of(chat: ChatPage) -> Locator:
+    return chat.page.locator("#budget")
+
+
+def test_a_long_text_is_counted_against_the_window(open_chat: OpenChat) -> None:
+    """By the server, in the model's own tokens; and only where it matters."""
     chat = open_chat()
+    budget = budget_of(chat)
+    expect(chat.page.locator("#model-note")).to_contain_text("scripted")
+    chat.question.fill("A short question")
+    expect(budget).to_be_hidden()
+    chat.question.fill("long " * 5000)
+    expect(budget).to_have_text(
+        re.compile(r"^[\d,]+ tokens, and a question can have at most [\d,]+ here: shorten it")
+    )
+    numbers = [int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", budget.inner_text())]
+    assert numbers[0] > numbers[1] > 0
+    # Whoever does not see it is told too, once.
+    expect(chat.status).to_have_text(budget.inner_text())
+    # It stands below what the reader writes, and is its description.
+    expect(chat.question).to_have_accessible_description(re.compile("tokens, and a question"))
+    chat.question.press("Control+a")
+    chat.question.press("Delete")
+    expect(budget).to_be_hidden()
+    chat.page.get_by_role("button", name="中文").click()
+    chat.question.fill("长" * 50_000)
+    expect(budget).to_have_text(re.compile(r"^[\d,]+ 个词元，超出了问题可用的 [\d,]+ 个"))
+
+
+def test_what_is_not_counted_yet_is_estimated_at_once(open_chat: OpenChat) -> None:
+    """The peer answers no count: the words say that it is about so much."""
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    chat.question.fill("word " * 800)
+    expect(budget_of(chat)).to_have_text(re.compile("^About 1,000 tokens of the 2,458 that"))
+    chat.question.fill("word " * 1500)
+    expect(budget_of(chat)).to_contain_text("the fewer passages the model can read")
+    chat.question.fill("word " * 4000)
+    expect(budget_of(chat)).to_have_text(re.compile("^About 5,000 tokens, and a question can have"))
+    # An answer of the server replaces it, if it is for the text of now.
+    asked = wait_sent(chat, peer, "count", 20_000)
+    peer.tell({"type": "counted", "id": asked["id"], "tokens": 700, "room": 3000, "window": 4096})
+    expect(budget_of(chat)).to_have_text("700 tokens of the 3,000 that a question can have")
+
+
+def wait_sent(chat: ChatPage, peer: ScriptedPeer, kind: str, num_chars: int) -> dict[str, Any]:
+    """The message of this type with so long a text, as soon as the page has sent it."""
+    for _ in range(100):
+        for message in peer.sent(kind):
+            if len(message["text"]) == num_chars:
+                return message
+        chat.page.wait_for_timeout(50)
+    raise AssertionError(f"no {kind} of {num_chars} characters")
+
+
+TYPING = """async () => {
+  const input = document.querySelector('#question');
+  const durations = [];
+  input.addEventListener('beforeinput', () => {
+    const start = performance.now();
+    requestAnimationFrame(() => {
+      const channel = new MessageChannel();
+      channel.port1.onmessage = () => durations.push(performance.now() - start);
+      channel.port2.postMessage(null);
+    });
+  });
+  window.typed = durations;
+}"""
+"""Times from a key to the end of the frame that shows it."""
+
+
+def test_typing_stays_quick_in_a_long_text(open_chat: OpenChat) -> None:
+    """Pasted, as lines are: with many more of them it is the browser's own box that is slow."""
+    chat = open_chat(permissions=["clipboard-read", "clipboard-write"])
+    text = (("A 多 word and 数字 123, " * 16) + "\n") * 600
+    assert len(text.encode()) > 200_000
+    chat.question.focus()
+    chat.page.evaluate(TYPING)
+    chat.page.evaluate("(text) => navigator.clipboard.writeText(text)", text)
+    chat.page.keyboard.press("Control+v")
+    for _ in range(9):
+        chat.page.keyboard.press("x")
+    chat.page.wait_for_function("() => window.typed.length === 10")
+    durations = sorted(chat.page.evaluate("() => window.typed.slice(1)"))
+    assert durations[len(durations) // 2] < 100, durations
+    expect(chat.question).to_have_value(text + "x" * 9)
+
+
+def test_each_conversation_has_a_draft(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    page = chat.page
     chat.ask()
     chat.wait_end()
-    chat.page.get_by_role("button", name="中文").click()
-    expect(chat.page.locator("html")).to_have_attribute("lang", "zh-CN")
-    expect(chat.question).to_have_attribute("placeholder", "就这门课提问")
-    expect(chat.answer.locator(".finish")).to_have_text("回答完整")
-    expect(chat.answer.locator(".sources-title")).to_have_text("来源")
-    chat.page.reload()
-    expect(chat.page.locator("html")).to_have_attribute("lang", "zh-CN")
-    expect(chat.answer.locator(".finish")).to_have_text("回答完整")
-    chat.page.get_by_role("button", name="English").click()
-    expect(chat.answer.locator(".finish")).to_have_text("Complete")
+    chat.question.fill("half of the next")
+    page.locator("a.new-conversation").click()
+    expect(chat.question).to_have_value("")
+    chat.question.fill("another")
+    page.reload()
+    expect(chat.question).to_have_value("another")
+    page.locator(".conversation").click()
+    expect(chat.question).to_have_value("half of the next")
+    # What nobody has touched for long is not kept.
+    page.evaluate(
+        """() => { for (const [key, days] of [['old', 40], ['kept', 20]])
+             localStorage.setItem(`lectern.draft.${key}`,
+               JSON.stringify({text: key, at: Date.now() - days * 86400000})); }"""
+    )
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    keys = page.evaluate("Object.keys(localStorage).filter(key => key.includes('draft'))")
+    assert "lectern.draft.kept" in keys
+    assert "lectern.draft.old" not in keys
 
 
-def test_the_browsers_language_is_taken(open_chat: OpenChat) -> None:
-    chat = open_chat(locale="zh-CN")
-    expect(chat.page.locator(".welcome-title")).to_have_text("想了解什么？")
-    expect(chat.page.locator(".suggestion").first).to_have_text(re.compile(r"[\u4e00-\u9fff]"))
-
-
-def test_the_theme_follows_the_system_and_the_choice(open_chat: OpenChat) -> None:
-    chat = open_chat(color_scheme="dark")
-    background = "() => getComputedStyle(document.body).backgroundColor"
-    dark = chat.page.evaluate(background)
-    chat.page.locator("#theme").click()
-    light = chat.page.evaluate(background)
-    assert light != dark
-    chat.page.reload()
-    assert chat.page.evaluate(background) == light
-
-
-def test_the_keyboard_reaches_everything(open_chat: OpenChat) -> None:
+def test_what_another_person_had_written_is_gone(open_chat: OpenChat) -> None:
+    """A browser that was left without a log-out: neither shown nor asked."""
     chat = open_chat()
-    chat.page.locator(".brand").focus()
-    chat.page.keyboard.press("Shift+Tab")
-    expect(chat.page.locator(".skip")).to_be_focused()
-    chat.page.keyboard.press("Enter")
-    expect(chat.question).to_be_focused()
-    chat.question.press_sequentially(QUESTION)
-    chat.page.keyboard.press("Enter")
+    page = chat.page
+    page.evaluate(
+        """() => {
+             const waiting = [{type: 'ask', id: 'k1', text: 'theirs', course: null}];
+             localStorage.setItem('lectern.draft.new',
+               JSON.stringify({text: 'theirs', at: Date.now()}));
+             sessionStorage.setItem('lectern.outbox', JSON.stringify(waiting));
+             for (const storage of [localStorage, sessionStorage])
+               storage.setItem('lectern.owner', 'somebody else');
+           }"""
+    )
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    expect(page.locator("#model-note")).to_contain_text("scripted")
+    expect(chat.question).to_have_value("")
+    expect(chat.questions).to_have_count(0)
+    kept = page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})")
+    assert "theirs" not in kept
+    assert page.request.get("/api/conversations").json()["conversations"] == []
+
+
+def test_a_log_out_leaves_nothing_written(school: School, visit: Visit) -> None:
+    student = visit()
+    course = make_course(visit("/teach", storage_state=school.teacher), "Drafts")
+    join(student, course, "Ada", "ada-drafts")
+    student.locator("#question").fill("not meant for others")
+    assert "not meant" in student.evaluate("JSON.stringify({...localStorage})")
+    student.get_by_role("button", name="Log out").click()
+    student.wait_for_url("**/login**")
+    assert student.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(640, 360), (320, 256)], ids=["200 per cent", "400 per cent"]
+)
+def test_a_zoomed_page_can_be_read_and_written(
+    open_chat: OpenChat, width: int, height: int
+) -> None:
+    """As 1280 × 720 and 1280 × 1024 are at such a zoom (WCAG 1.4.4, 1.4.10)."""
+    chat = open_chat(viewport={"width": width, "height": height})
+    page = chat.page
+    # It begins at its beginning, also where not all of the welcome can be seen.
+    expect(page.locator(".welcome-title")).to_be_in_viewport()
+    expect(page.locator("#newest")).to_be_hidden()
+    chat.ask()
     chat.wait_end()
-    chat.answer.locator(".source summary").first.focus()
-    chat.page.keyboard.press("Enter")
-    chat.page.keyboard.press("Tab")
-    chat.page.keyboard.press("Enter")
-    expect(chat.page.locator("#source-panel .panel-close")).to_be_focused()
-    chat.page.keyboard.press("Tab")
-    title = chat.page.locator("#panel-title").inner_text()
-    expect(chat.page.get_by_role("region", name=title)).to_be_focused()
-    chat.page.keyboard.press("Escape")
-    expect(chat.answer.locator(".source .link-button").first).to_be_focused()
+    dock = page.locator(".dock")
+    # Even with a long text and its note, most of the window is the transcript's.
+    for text in ("", "long " * 5000):
+        chat.question.fill(text)
+        if text:
+            expect(budget_of(chat)).to_contain_text("tokens")
+        box = dock.bounding_box()
+        assert box is not None
+        assert box["height"] <= 0.4 * height + 1
+        assert chat.question.evaluate("node => node.clientHeight") >= 20
+        assert page.locator("#scroll").evaluate("node => node.clientHeight") >= 0.55 * height
+    page.locator("#scroll").evaluate("node => node.scrollTo(0, 1e6)")
+    expect(page.locator(".topbar")).not_to_be_in_viewport()
+    assert not chat.is_wider_than_screen()
+    # What has the focus is never behind the dock.
+    chat.answer.locator("summary").first.focus()
+    hidden = """() => { const {left, top, width, height} =
+      document.activeElement.getBoundingClientRect();
+      const hit = document.elementFromPoint(left + width / 2, top + height / 2);
+      return !document.activeElement.contains(hit); }"""
+    assert not page.evaluate(hidden)
+
+
+def test_larger_letters_alone_lose_nothing(open_chat: OpenChat) -> None:
+    chat = open_chat(viewport={"width": 1280, "height": 720})
+    chat.page.evaluate("document.documentElement.style.fontSize = '200%'")
+    chat.ask()
+    chat.wait_end()
+    assert not chat.is_wider_than_screen()
+    expect(chat.question).to_be_in_viewport(ratio=1)
+    expect(chat.page.locator("a.new-conversation")).to_be_in_viewport(ratio=1)
+    # The rest of the sidebar is scrolled to, not lost.
+    chat.page.locator("#help").scroll_into_view_if_needed()
+    expect(chat.page.locator("#help")).to_be_in_viewport(ratio=1)

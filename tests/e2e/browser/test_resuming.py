@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Page, WebSocketRoute, expect
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, WebSocketRoute, expect
 
 from server.store.messages import INTERRUPTED_DETAIL
-from tests.e2e.browser.chat_page import QUESTION
+from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.support.server_process import ServerProcess
 
 # Its answer ends just below the limit of 80 tokens.
 LONG_QUESTION = f"{QUESTION} " + " ".join(f"part{n}" for n in range(28))
@@ -27,6 +36,22 @@ def through(routes: list[WebSocketRoute]) -> Callable[[Page], None]:
         page.route_web_socket("**/ws/v1", connect)
 
     return prepare
+
+
+def answered(text: str) -> list[dict[str, Any]]:
+    return [*opening(), *deltas(text), finish()]
+
+
+def keep_stored(page: Page, *answers: dict[str, Any]) -> None:
+    """What a reload finds stored: question and answer in turn, as the scripted peer names them."""
+    messages: list[dict[str, Any]] = []
+    for n, answer in enumerate(answers, 1):
+        parent = messages[-1]["id"] if messages else None
+        question = {"id": f"q{n}", "parent": parent, "role": "user", "text": f"Question {n}"}
+        told = {"id": f"a{n}", "parent": f"q{n}", "role": "assistant", "state": "finished"}
+        messages += [question, {**told, "finish_detail": {"type": "eos"}, **answer}]
+    stored = {"id": "c1", "course": None, "title": "", "messages": messages, "active_run": None}
+    page.route("**/api/conversations/c1*", lambda route: route.fulfill(json=stored))
 
 
 def test_a_reload_in_mid_answer_resumes_it(open_chat: OpenChat) -> None:
@@ -107,7 +132,7 @@ def test_a_reload_in_mid_continuation_resumes_it(open_chat: OpenChat) -> None:
     chat = open_chat()
     chat.ask(f"{LONG_QUESTION} {' '.join(f'more{n}' for n in range(25))}")
     cut = chat.wait_end()
-    chat.answer.get_by_role("button", name="Continue").click()
+    chat.answer.get_by_role("button", name="Continue", exact=True).click()
     chat.wait_text(len(cut) + 20)
     chat.page.reload()
     text = chat.wait_end()
@@ -171,3 +196,225 @@ def test_an_answer_that_a_restart_cut_says_so(open_chat: OpenChat) -> None:
     assert chat.wait_end("interrupted") == "When are"
     expect(chat.answer.locator(".notice-amber")).to_contain_text("was interrupted")
     expect(chat.answer.get_by_role("button", name="Retry")).to_be_visible()
+
+
+CUT = {"finish_reason": "length", "finish_detail": {"type": "max_tokens"}, "can_continue": True}
+
+
+def edit(chat: ChatPage) -> None:
+    chat.page.get_by_role("button", name="Edit the question").click()
+    chat.page.locator(".question-input").fill("Other")
+    chat.page.locator(".question-input").press("Enter")
+
+
+def press(name: str) -> Callable[[ChatPage], None]:
+    return lambda chat: chat.answer.get_by_role("button", name=name, exact=True).click()
+
+
+def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("One"), finish("max_tokens", can_continue=True)])
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One", **CUT})
+    continued = {**opening()[-1], "continued": True}
+    more = [continued, *deltas(" and two."), finish()]
+    for kind, act, events, text, num_questions in (
+        ("continue", press("Continue"), more, "One and two.", 1),
+        ("regenerate", press("Regenerate"), answered("Again."), "Again.", 1),
+        ("edit", edit, answered("To the other."), "To the other.", 1),
+        ("ask", lambda chat: chat.ask("Question 2"), answered("Next."), "Next.", 2),
+    ):
+        peer.ignore()
+        act(chat)
+        expect(chat.answer).to_have_attribute("data-state", "running")
+        chat.page.reload()
+        expect(chat.answer).to_have_attribute("data-state", "running")
+        expect(chat.page.locator("#question")).to_be_visible()
+        chat.page.wait_for_function("() => document.documentElement.matches('.is-ready')")
+        first, again = [message for message in peer.received if message["type"] == kind][-2:]
+        assert first == again, kind
+        peer.answer(events)
+        peer.accept(again)
+        assert chat.wait_end() == text, kind
+        expect(chat.answers).to_have_count(num_questions)
+        assert chat.page.evaluate("sessionStorage.getItem('lectern.outbox')") is None
+        # What is stored is as before: the next one begins at the same place.
+        chat.page.reload()
+        expect(chat.answer.locator(".prose")).to_have_text("One")
+
+
+def test_an_undo_on_its_way_at_a_reload_is_done_once(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("One and two"), finish("max_tokens", can_continue=True)])
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One and two", "seams": [3], "can_undo": True, **CUT})
+    chat.page.reload()
+    peer.ignore()
+    chat.answer.locator(".answer-tail").get_by_role("button", name="Undo the continuation").click()
+    chat.page.wait_for_function("() => sessionStorage.getItem('lectern.outbox') !== null")
+    chat.page.reload()
+    chat.page.wait_for_function("() => document.documentElement.matches('.is-ready')")
+    expect(chat.answer.locator(".prose")).to_have_text("One and two")
+    first, again = peer.sent("undo")
+    assert first == again
+    before = {"id": "a1", "parent": "q1", "role": "assistant", "state": "finished", "text": "One"}
+    peer.tell({"type": "done", "id": again["id"], "message": {**before, **CUT}})
+    expect(chat.answer.locator(".prose")).to_have_text("One")
+    expect(chat.answer.locator(".seam")).to_have_count(0)
+    assert chat.page.evaluate("sessionStorage.getItem('lectern.outbox')") is None
+
+
+def test_a_socket_that_died_in_sleep_is_noticed_at_once(open_chat: OpenChat) -> None:
+    """It looks open, and nothing comes through it any more."""
+    deaf = [False]
+    routes: list[WebSocketRoute] = []
+
+    def connect(route: WebSocketRoute) -> None:
+        dead = len(routes) == 0
+        server = route.connect_to_server()
+        server.on_message(lambda text: None if dead and deaf[0] else route.send(text))
+        route.on_message(lambda text: None if dead and deaf[0] else server.send(text))
+        routes.append(route)
+
+    chat = open_chat(before=lambda page: page.route_web_socket("**/ws/v1", connect))
+    chat.ask(LONG_QUESTION)
+    chat.wait_text(30)
+    deaf[0] = True
+    chat.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert chat.wait_end() == WHOLE
+    assert len(routes) == 2
+
+
+def test_a_busy_server_is_told_as_such_and_left_in_peace(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    began_s = time.monotonic()
+    peer.close(1013, "too many connections; retry after 2000 ms")
+    expect(chat.page.locator("#connection")).to_contain_text("too much to do")
+    expect(chat.page.locator("#connection")).to_be_hidden()
+    assert time.monotonic() - began_s >= 2
+    assert len(peer.sent("hello")) == 2
+
+
+def test_a_message_that_the_server_cannot_take_is_not_sent_for_ever(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.ignore()
+    chat.ask("Question 1")
+    expect(chat.answer).to_have_attribute("data-state", "running")
+    chat.page.wait_for_function("() => sessionStorage.getItem('lectern.outbox') !== null")
+    peer.close(1009)
+    expect(chat.answer.locator(".notice-red")).to_be_visible()
+    expect(chat.question).to_have_value("Question 1")
+    chat.page.reload()
+    expect(chat.answers).to_have_count(0)
+    assert len(peer.sent("ask")) == 1
+
+
+class Cutting:
+    """A page whose connection is cut at random, and which asks one long question."""
+
+    def __init__(self, chat: ChatPage, routes: list[WebSocketRoute], seed: int) -> None:
+        self.chat = chat
+        self.whole = f"Seed {seed}: " + " ".join(f"w{n}" for n in range(seed, seed + NUM_WORDS))
+        self._routes = routes
+        self._rng = random.Random(seed)
+        self._cdp = chat.page.context.new_cdp_session(chat.page)
+        self._heal: Callable[[], object] = object
+
+    def cut(self) -> None:
+        """One cut of a random kind; it lasts until `heal`."""
+        kind = self._rng.choice(("close", "offline", "reload", "freeze"))
+        self._heal = object
+        if kind == "close":
+            self._routes[-1].close(code=1011)
+        elif kind == "offline":
+            self.chat.page.context.set_offline(offline=True)
+            self._routes[-1].close(code=1011)
+            self._heal = partial(self.chat.page.context.set_offline, offline=False)
+        elif kind == "reload":
+            self.chat.page.reload(wait_until="commit")
+        else:
+            self._cdp.send("Page.setWebLifecycleState", {"state": "frozen"})
+            thaw = {"state": "active"}
+            self._heal = partial(self._cdp.send, "Page.setWebLifecycleState", thaw)
+
+    def heal(self) -> None:
+        self._heal()
+
+
+NUM_WORDS = 210
+NUM_CUTS = 5
+
+
+@pytest.fixture
+def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Its answers last some fifteen seconds."""
+    options = "--scripted --scripted-token-s 0.05 --default-max-tokens 1000 --not-found-score 0.01"
+    folder = tmp_path_factory.mktemp("cuts")
+    module = "tests.e2e.browser.repeating_server"
+    with ServerProcess(folder, *options.split(), module=module) as process:
+        yield process
+
+
+def test_random_cuts_lose_and_double_no_character(
+    open_chat: OpenChat, browser: Browser, slow_server: ServerProcess
+) -> None:
+    """Four answers at once, each cut five times: closed, offline, reloaded, frozen."""
+    contexts: list[BrowserContext] = []
+    pages: list[Cutting] = []
+    for seed in range(1, 5):
+        contexts.append(browser.new_context(base_url=slow_server.address))
+        routes: list[WebSocketRoute] = []
+        chat = open_chat(context=contexts[-1], before=through(routes), loses_network=True)
+        pages.append(Cutting(chat, routes, seed))
+    for page in pages:
+        page.chat.ask(page.whole)
+    rng = random.Random(0)
+    num_running = 0
+    for _ in range(NUM_CUTS):
+        for page in pages:
+            num_running += page.chat.answer.get_attribute("data-state") == "running"
+            page.cut()
+        pages[0].chat.page.context.new_page().wait_for_timeout(rng.randint(50, 600))
+        for page in pages:
+            page.heal()
+        for page in pages:
+            expect(page.chat.answers).to_have_count(1)
+    assert num_running >= NUM_CUTS, "the cuts came too late"
+    for page in pages:
+        assert page.chat.wait_end() == page.whole
+        expect(page.chat.questions).to_have_text([page.whole])
+    for context in contexts:
+        context.close()
+
+
+def test_a_killed_server_comes_back_to_what_it_had_stored(
+    open_chat: OpenChat, browser: Browser, tmp_path: Path
+) -> None:
+    options = "--scripted --scripted-token-s 0.05 --default-max-tokens 200 --not-found-score 0.01"
+    module = "tests.e2e.browser.repeating_server"
+    with ServerProcess(tmp_path, *options.split(), module=module) as server:
+        address = server.address
+        context = browser.new_context(base_url=address)
+        chat = open_chat(context=context, loses_network=True)
+        chat.ask(LONG_QUESTION)
+        chat.wait_text(60)
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+    expect(chat.page.locator("#connection")).to_contain_text("Connection lost")
+    port = address.rpartition(":")[2]
+    with ServerProcess(tmp_path, *options.split(), "--port", port, module=module):
+        text = chat.wait_end("interrupted")
+        assert text
+        assert WHOLE.startswith(text)
+        expect(chat.answer.locator(".notice-amber")).to_contain_text("was interrupted")
+        chat.answer.get_by_role("button", name="Continue", exact=True).click()
+        chat.wait_text(len(WHOLE))
+        assert chat.wait_end() == WHOLE
+        context.close()

@@ -4,13 +4,16 @@ titles, previews, passages, the log, the printed record."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.school import School, Visit, ask, join, make_course, upload
 from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, passage
+from tests.support.server_process import ServerProcess
 
 HOSTILE = [
     '<img src=x onerror="window.__pwn=1">',
@@ -54,6 +57,25 @@ SCAN = """(selector) => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def storm_page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
+    """One page for all storms; it may report no error."""
+    context = browser.new_context(base_url=server.address)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console",
+        lambda message: errors.append(message.text) if message.type == "error" else None,
+    )
+    page.goto("/")
+    page.wait_for_selector("html.is-ready")
+    yield page
+    context.close()
+    assert errors == []
+
+
 def assert_harmless(chat: ChatPage) -> None:
     assert chat.page.evaluate("() => window.__pwn") is None
     assert chat.page.evaluate(SCAN, CONTENT) == []
@@ -92,6 +114,93 @@ def test_tricks_of_markdown_and_latex_do_nothing(open_chat: OpenChat, num_chars:
     assert chat.page.evaluate(SCAN, ".source, #source-panel .panel-body") == []
     assert not [url for url in requests if "tracker" in url or url.startswith("data:")]
     assert "\u202e" not in chat.text
+
+
+STORMS = {
+    "raw HTML": "".join(f'<div onclick="window.__pwn=1"><img src=x{n}>' for n in range(300)),
+    "nested fences": "\n".join(
+        "`" * n + "html\n<script>window.__pwn=1</script>" for n in range(60, 2, -1)
+    ),
+    "fences in lists": "\n".join(f"{' ' * n}- ```\n{' ' * n}  <b>x</b>" for n in range(60)),
+    "dollars": "$" * 10_000,
+    "dollars apart": "$a " * 5000,
+    "formulas": " ".join(f"$x_{{{n}}}$" for n in range(300)),
+    "broken formulas": " ".join(f"$\\frac{{{n}$ \\(\\left( {n}\\) \\[\\x{n}" for n in range(300)),
+    "deep formula": "$" + "{" * 900 + "x" + "}" * 900 + "$",
+    "long formula": "$" + "x^{2}+" * 300 + "x$",
+    "macros": r"$\def\a{\b\b\b\b}\def\b{\c\c\c\c}\def\c{\d\d\d\d}\def\d{xxxx}\a\a\a\a$",
+    "display signs": "$$ x\n" * 1000,
+    "opening signs": "\\(" * 5000 + "\n\n" + "\\[" * 5000,
+    "brackets": "[" * 10_000,
+    "brackets and ends": "[" * 5000 + "]" * 5000,
+    "links": "[a](" * 3000,
+    "javascript links": "[x](javascript:window.__pwn=1) " * 500,
+    "images": "![x](data:image/png;base64,iVBORw0KGgo=) ![y](https://tracker.example/y.png) " * 300,
+    "stars": "*a **b " * 3000,
+    "underscores": "_a" * 5000,
+    "backticks": "".join("`" * n + "x" for n in range(1, 140)),
+    "quotes": ">" * 10_000 + " x\n\nend",
+    "deep quotes": "\n".join("> " * n + "x" for n in range(1, 120)),
+    "deep list": "\n".join("  " * n + "- x" for n in range(150)),
+    "wide table": f"|{'a|' * 500}\n|{'-|' * 500}\n" + f"|{'$x$|' * 500}\n" * 3,
+    "long table": "| a | b |\n| - | - |\n" + "| [1] | **x** |\n" * 700,
+    "definitions": "\n".join(f"[r{n}]: https://example.org/{n}" for n in range(2000)) + "\n\n[r1]",
+    "entities": "&lt;script&gt;&#x202e;" * 1000,
+    "citations": "A sentence [1]. " * 500,
+    "bidi": "\u202e\u2066\u061c\u200f x " * 1000 + "\n\n```\n\u202ea\u2069\n```",
+    "zero width": "a\u200b\u200d\u2060\ufeff" * 2500,
+    "combining": "".join("e" + "\u0301" * 40 for _ in range(300)),
+    "one word": "字" * 10_000 + "\n\n" + "w" * 10_000,
+    "lines": "x\u2028\u2029\u0085\n" * 2000,
+    "headings": "# x\n" * 1500,
+    "private characters": "\ue0f0\ue200\ue2ff\uf8ff" * 2000,
+    "surrogates": "\U0001d4b3" * 5000,
+}
+STREAM = """async ({text, size}) => {
+  const base = document.querySelector('script[type=module]').src.replace(/main\\.js$/, '');
+  const {AnswerText} = await import(base + 'answer/answer-text.js');
+  const {slices} = await import(base + 'answer/slices.js');
+  const article = document.createElement('article');
+  const root = document.createElement('div');
+  article.className = 'answer';
+  root.className = 'prose';
+  article.append(root);
+  document.querySelector('#messages').replaceChildren(article);
+  document.body.classList.remove('is-empty');
+  const answer = new AnswerText(root, '');
+  const passages = new Map([[1, {title: 'One', locator: '', text: 'x'}]]);
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  let worst = 0;
+  for (let at = size; at < text.length; at += size) {
+    await frame();
+    const begin = performance.now();
+    answer.grow(text.slice(0, at), [], passages);
+    worst = Math.max(worst, performance.now() - begin);
+  }
+  await answer.settle(text, [], passages, []);
+  await slices.whenIdle();
+  const width = document.documentElement.scrollWidth - innerWidth;
+  const area = document.querySelector('#scroll');
+  return {worst, width: Math.max(width, area.scrollWidth - area.clientWidth),
+          text: root.textContent.length};
+}"""
+
+
+@pytest.mark.parametrize("name", STORMS)
+def test_a_storm_of_signs_neither_stops_the_page_nor_breaks_out(
+    storm_page: Page, name: str
+) -> None:
+    text = STORMS[name]
+    asked: list[str] = []
+    storm_page.on("request", lambda request: asked.append(request.url))
+    found = storm_page.evaluate(STREAM, {"text": text, "size": max(1, len(text) // 12)})
+    assert found["text"] > 0
+    assert found["width"] <= 0, "the page can be scrolled sideways"
+    # One step at a time; the limit is for a machine with busy neighbours.
+    assert found["worst"] < 1000
+    assert storm_page.evaluate("() => window.__pwn") is None
+    assert storm_page.evaluate(SCAN, "#messages .prose") == []
+    assert not [url for url in asked if "tracker" in url or url.startswith("data:")]
 
 
 ELEMENTS = """() => {

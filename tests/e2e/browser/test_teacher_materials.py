@@ -97,6 +97,29 @@ def test_the_preview_shows_the_text_in_other_encodings_and_the_passages(
     expect(page.locator("dialog")).to_have_count(0)
 
 
+def test_the_file_can_be_had_as_it_came(
+    visit: Visit, school: School, course: dict[str, Any]
+) -> None:
+    page = open_course(visit, school, course)
+    upload(page, course, "notes.md", NOTES)
+    page.reload()
+    with page.expect_download() as download:
+        page.locator(".material").get_by_role("link", name="Original file").click()
+    assert download.value.path().read_bytes() == NOTES
+
+
+def test_a_teacher_sees_how_the_server_is_doing(visit: Visit, school: School) -> None:
+    page = visit("/teach", storage_state=school.teacher)
+    card = page.locator(".server-card")
+    expect(card).to_contain_text("quoting")
+    told = page.request.get("/api/server").json()
+    expect(card.locator("dd").last).to_have_text(told["version"])
+    expect(card).to_contain_text("0 under way, 0 waiting")
+    page.get_by_role("button", name="中文").click()
+    expect(card.get_by_role("heading")).to_have_text("服务器")
+    expect(card).to_contain_text("0 个进行中，0 个等待模型")
+
+
 def test_deleting_asks_first(visit: Visit, school: School, course: dict[str, Any]) -> None:
     page = open_course(visit, school, course)
     upload(page, course, "notes.md", NOTES)

@@ -18,8 +18,10 @@ from server.app.pages import (
     LANGUAGES,
     TABS,
     WEB_ROOT,
+    Pages,
     content_security_policy,
     create_page_routes,
+    imported_modules,
     load_catalogue,
 )
 from server.app.static_files import StaticTree
@@ -30,7 +32,9 @@ pytestmark = pytest.mark.anyio
 STATIC = WEB_ROOT / "static"
 OWN_SCRIPTS = sorted((STATIC / "js").rglob("*.js"))
 CHAT_SCRIPTS = [
-    path for path in OWN_SCRIPTS if path.relative_to(STATIC / "js").parts[0] not in ("teach", "entry")
+    path
+    for path in OWN_SCRIPTS
+    if path.relative_to(STATIC / "js").parts[0] not in ("teach", "entry")
 ]
 PARTS = ("", "teach", "entry")
 """Each page's catalogue, besides the common one."""
@@ -45,7 +49,7 @@ def start_session(_request: Request, response: Response) -> None:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(start_session)))
+    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(Pages(start_session))))
     async with httpx.AsyncClient(transport=transport, base_url="http://course.test") as client:
         yield client
 
@@ -119,7 +123,7 @@ async def test_who_must_log_in_is_led_there_and_back(path: str, back: str) -> No
     def refuse(_request: Request, _response: Response) -> None:
         raise UnauthorizedError("Please log in.")
 
-    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(refuse)))
+    transport = httpx.ASGITransport(app=Starlette(routes=create_page_routes(Pages(refuse))))
     async with httpx.AsyncClient(transport=transport, base_url="http://course.test") as client:
         response = await client.get(path)
         assert (response.status_code, response.headers["location"]) == (303, f"/login?next={back}")
@@ -129,8 +133,47 @@ async def test_who_must_log_in_is_led_there_and_back(path: str, back: str) -> No
 
 async def test_the_chat_loads_nothing_of_the_other_pages(client: httpx.AsyncClient) -> None:
     html = (await client.get("/")).text
-    assert html.count("modulepreload") == len(CHAT_SCRIPTS) - 1
+    assert html.count("modulepreload") > 30
     assert not re.search(r"js/(teach|entry)/|i18n/(teach|entry)", html)
+    # What is loaded on demand is not loaded at once; what belongs to the first load is, libraries
+    # too.
+    assert not re.search(r"help-sheet|katex|highlight", html)
+    assert re.search(r"modulepreload\" href=\"[^\"]*/markdown-it", html)
+
+
+async def test_a_page_is_compressed_for_who_takes_it(client: httpx.AsyncClient) -> None:
+    small = await client.get("/", headers={"Accept-Encoding": "gzip"})
+    plain = await client.get("/", headers={"Accept-Encoding": "identity"})
+    assert small.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert small.text == plain.text
+    assert int(small.headers["content-length"]) < int(plain.headers["content-length"]) / 3
+    assert "Accept-Encoding" in plain.headers["vary"]
+
+
+async def test_a_page_names_its_version(client: httpx.AsyncClient) -> None:
+    """By which the chat knows, from the welcome, that there is a newer one."""
+    assert f'data-version="{StaticTree.load(STATIC).version}"' in (await client.get("/")).text
+
+
+def test_modules_are_followed_through_their_imports(tmp_path: Path) -> None:
+    (tmp_path / "js" / "deep").mkdir(parents=True)
+    sources = {
+        "js/main.js": 'import "./first.js";\nimport {\n  a,\n  b,\n} from "./deep/second.js";\n',
+        "js/first.js": '// from "./none.js"\nexport { x } from "./deep/third.js";\n',
+        "js/deep/second.js": 'import * as m from "../main.js";\nconst y = "./none.js";\n'
+        'export const load = () => import("./on-demand.js");\n',
+        "js/deep/third.js": "export const x = 1;\n",
+        "js/deep/on-demand.js": 'import "./fourth.js";\n',
+        "js/deep/fourth.js": "",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source)
+    assert imported_modules(tmp_path, "js/main.js") == [
+        "js/deep/second.js",
+        "js/deep/third.js",
+        "js/first.js",
+    ]
 
 
 @pytest.mark.parametrize("host", [None, "", "a b", "x; script-src *", "evil'", "h:123456", "a\nb"])
@@ -285,18 +328,49 @@ def test_every_vendored_library_has_its_licence() -> None:
         assert (folder / "LICENSE").is_file()
 
 
+PLURAL_FORMS = {"en": {"one", "other"}, "zh": {"other"}}
+"""What a language's rules of plurals tell apart: the forms that a counted string has in it, of
+which "other" is the key itself."""
+
+
+def plural_form(key: str) -> str | None:
+    """The form that a key is for, where it is for one."""
+    match = re.fullmatch(r"\w+\.\w+\.(zero|one|two|few|many)", key)
+    return match and match[1]
+
+
+def bare(key: str) -> str:
+    """The key without the form that it is for."""
+    form = plural_form(key)
+    return key if form is None else key.removesuffix(f".{form}")
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_the_catalogues_have_the_same_strings(part: str) -> None:
     catalogues = {language: load_catalogue(language, part=part) for language in LANGUAGES}
     english = catalogues["en"]
     for language, catalogue in catalogues.items():
         assert all(text.strip() for text in catalogue.values())
-        # A singular is a matter of the language; everything else must be there.
-        keys = {key for key in catalogue if not key.endswith(".one")}
-        assert keys == {key for key in english if not key.endswith(".one")}, language
+        # Forms of a plural are a matter of the language; everything else must be there.
+        keys = {key for key in catalogue if plural_form(key) is None}
+        assert keys == {key for key in english if plural_form(key) is None}, language
         for key in keys:
             names = set(re.findall(r"\{\w+\}", catalogue[key]))
             assert names == set(re.findall(r"\{\w+\}", english[key])), f"{language}: {key}"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_counted_string_has_the_forms_of_its_language(part: str) -> None:
+    own = sorted((STATIC / "js" / part).glob("*.js")) if part else CHAT_SCRIPTS
+    script = "\n".join(path.read_text("utf-8") for path in own)
+    counted = set(re.findall(r'\bplural\("([\w.]+)"', script))
+    assert len(counted) > 2 or part == "entry"
+    for language, forms in PLURAL_FORMS.items():
+        catalogue = load_catalogue(language) | load_catalogue(language, part=part)
+        for key in counted:
+            names = {key} | {f"{key}.{form}" for form in forms - {"other"}}
+            assert {name for name in catalogue if name.startswith(f"{key}.")} == names - {key}
+            assert names <= catalogue.keys(), language
 
 
 ERROR_CODES = {
@@ -327,7 +401,7 @@ API_WORDS = {
 def test_every_string_that_is_used_exists_and_is_used() -> None:
     catalogues = [load_catalogue("en", part=part) for part in PARTS]
     assert len(set().union(*catalogues)) == sum(map(len, catalogues)), "a key stands in two"
-    keys = {key.removesuffix(".one") for catalogue in catalogues for key in catalogue}
+    keys = {bare(key) for catalogue in catalogues for key in catalogue}
     used = used_keys(TEMPLATES, OWN_SCRIPTS, keys)
     assert used - keys == set()
     assert keys - used == set()
@@ -339,10 +413,10 @@ def test_every_page_finds_its_strings(part: str) -> None:
     loaded = load_catalogue("en") | (load_catalogue("en", part=part) if part else {})
     own = sorted((STATIC / "js" / part).glob("*.js")) if part else CHAT_SCRIPTS
     template = WEB_ROOT / "templates" / f"{part or 'chat'}.html"
-    every = {key.removesuffix(".one") for name in PARTS for key in load_catalogue("en", part=name)}
+    every = {bare(key) for name in PARTS for key in load_catalogue("en", part=name)}
     used = used_keys([template], own, every)
     assert len(used) > 10
-    assert used - {key.removesuffix(".one") for key in loaded} == set()
+    assert used - {bare(key) for key in loaded} == set()
 
 
 def used_keys(templates: list[Path], scripts: list[Path], keys: set[str]) -> set[str]:
@@ -357,7 +431,7 @@ def used_keys(templates: list[Path], scripts: list[Path], keys: set[str]) -> set
     # Keys that a script puts together, such as `error.${code}`, from words that it has: its own,
     # those of the protocol, and values of fields of the API.
     words = quoted | ERROR_CODES | API_WORDS
-    for prefix in re.findall(r"`(\w+\.)\$\{[\w.]+\}`", script):
+    for prefix in re.findall(r"`(\w+\.)\$\{[\w.#]+\}`", script):
         used |= {key for key in keys if key.startswith(prefix) and key.split(".")[1] in words}
     return used
 

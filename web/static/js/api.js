@@ -1,6 +1,7 @@
 // The HTTP API of the course application.
 
 import { language, t } from "./i18n.js";
+import { forgetKept } from "./preferences.js";
 
 /** A reply other than 2xx; `status` is 0 where no reply came. `param` names the wrong field. */
 export class ApiError extends Error {
@@ -51,12 +52,25 @@ const get = (path) => request("GET", path);
 export const api = {
   me: () => get("/api/me"),
   courses: async () => (await get("/api/courses")).courses,
-  conversations: async (course) =>
-    (await get(`/api/conversations?course=${encodeURIComponent(course)}`)).conversations,
+  /** {conversations, next}; `q`: what is looked for, `before`: the `next` of the page before. */
+  conversations: ({ course, q = null, before = null, limit = null }) =>
+    get(`/api/conversations?${query({ course, q, before, limit })}`),
   conversation: (id) => get(`/api/conversations/${encodeURIComponent(id)}`),
-  material: (id) => get(`/api/materials/${encodeURIComponent(id)}`),
-  logOut: () => request("POST", "/api/logout"),
+  renameConversation: (id, title) => request("PATCH", `/api/conversations/${encodeURIComponent(id)}`, { title }),
+  deleteConversation: (id) => request("DELETE", `/api/conversations/${encodeURIComponent(id)}`),
+  /** A part of a material: {around: a passage's id, chars}, or {offset, chars}. */
+  material: (id, part) => get(`/api/materials/${encodeURIComponent(id)}?${new URLSearchParams(part)}`),
+  /** Ends the session; what was written and not sent stays on no shared computer. */
+  logOut: async () => {
+    await request("POST", "/api/logout");
+    forgetKept();
+  },
 };
+
+/** A query string of the values that are not null. */
+function query(values) {
+  return new URLSearchParams(Object.entries(values).filter(([, value]) => value !== null));
+}
 
 /** The login page, which comes back here. */
 export function loginAddress() {

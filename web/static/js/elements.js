@@ -44,7 +44,11 @@ const PATHS = {
   info: "M12 4a8 8 0 100 16 8 8 0 000-16zM12 11v5M12 8v.200",
   "thumb-up": "M7 11v9H4v-9zM7 11l4-7c1.600 0 2.500 1.200 2.200 2.700L12.600 10H19a1.800 1.800 0 011.800 2.200l-1.300 6.200A2 2 0 0117.500 20H7",
   "thumb-down": "M17 13V4h3v9zM17 13l-4 7c-1.600 0-2.500-1.200-2.200-2.700l.600-3.300H5a1.800 1.800 0 01-1.800-2.200l1.300-6.200A2 2 0 016.500 4H17",
+  undo: "M9 14L4 9l5-5M4 9h10a6 6 0 010 12h-3",
+  summary: "M6 4h12v16H6zM9 9h6M9 13h6M9 17h3",
+  more: "M6 12h.010M12 12h.010M18 12h.010",
   external: "M9 6H6v12h12v-3M13 5h6v6M19 5l-8 8",
+  pencil: "M4 20l1-4.500L16.500 4l3.500 3.500L8.500 19zM14 6.500l3.500 3.500",
 };
 
 /** A line icon, hidden from assistive technology (the button around it has the name). */

@@ -7,6 +7,8 @@ const COOKIE = "lectern_lang";
 let current = "en";
 let catalogue = {};
 const listeners = new Set();
+/** What Intl makes is slow to make and quick to use: one for each language and way to write. */
+const formatters = new Map();
 
 /** Loads the language that the page was rendered in. */
 export async function startLanguage() {
@@ -29,19 +31,29 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
 
-/** t() with the form for `count`: `key.one` where the language has it and count is 1. */
+/**
+ * t() with the form for `count`, which is {count}: `key.one` and the like, by the language's rules
+ * of plurals; the key itself is its form for "other".
+ */
 export function plural(key, count, values = {}) {
-  const form = count === 1 && `${key}.one` in catalogue ? `${key}.one` : key;
-  return t(form, { count: number(count), ...values });
+  const category = formatter("PluralRules").select(count);
+  return t(category === "other" ? key : `${key}.${category}`, { count: number(count), ...values });
+}
+
+/** An object of `Intl` for the page's language: formatter("NumberFormat", {style: "percent"}). */
+export function formatter(name, options = {}) {
+  const key = `${current} ${name} ${JSON.stringify(options)}`;
+  if (!formatters.has(key)) formatters.set(key, new Intl[name](languageTag(), options));
+  return formatters.get(key);
 }
 
 export function number(value, digits = 0) {
-  return new Intl.NumberFormat(languageTag(), { maximumFractionDigits: digits }).format(value);
+  return formatter("NumberFormat", { maximumFractionDigits: digits }).format(value);
 }
 
 /** A fraction (0 to 1) in whole per cent. */
 export function percent(fraction) {
-  return new Intl.NumberFormat(languageTag(), { style: "percent", maximumFractionDigits: 0 }).format(fraction);
+  return formatter("NumberFormat", { style: "percent", maximumFractionDigits: 0 }).format(fraction);
 }
 
 /** Seconds or milliseconds, as short as is honest. */

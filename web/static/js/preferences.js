@@ -35,3 +35,42 @@ export function kept(storage, key) {
     return null;
   }
 }
+
+const PREFIX = "lectern.";
+const OWNER = `${PREFIX}owner`;
+
+/**
+ * What people write is kept in the browser until it is sent, and a browser may have several users:
+ * from now on what is kept is `user`'s. What somebody else had left is removed; returns whether
+ * there was such.
+ */
+export function claimStorage(user) {
+  let isChanged = false;
+  for (const storage of ["localStorage", "sessionStorage"]) {
+    const owner = kept(storage, OWNER);
+    if (owner !== null && owner !== user) {
+      forget(storage);
+      isChanged = true;
+    }
+    keep(storage, OWNER, user);
+  }
+  return isChanged;
+}
+
+/** Removes all that the page has kept: whoever comes next may be somebody else. */
+export function forgetKept() {
+  for (const storage of ["localStorage", "sessionStorage"]) forget(storage);
+}
+
+function forget(storage) {
+  for (const key of keptKeys(storage)) keep(storage, key, null);
+}
+
+/** The names of what is kept whose beginning is `prefix`. */
+export function keptKeys(storage, prefix = PREFIX) {
+  try {
+    return Object.keys(window[storage]).filter((key) => key.startsWith(prefix));
+  } catch {
+    return [];
+  }
+}

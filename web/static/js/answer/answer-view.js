@@ -1,27 +1,34 @@
-// One answer in the transcript.
+// One answer in the transcript: thinking, text, what it waits for, and below it how it ended.
 
 import { AnswerText } from "./answer-text.js";
 import { joinCitations } from "./citations.js";
-import { copyText } from "./code-blocks.js";
-import { contextMeter, detailRows } from "./details.js";
-import { element, fill, icon } from "../elements.js";
-import { describeFinish, describePhase } from "./finish.js";
-import { FeedbackButtons } from "./feedback.js";
-import { number, percent, plural, t } from "../i18n.js";
-import { citable, sourcesSection } from "../sources/sources.js";
+import { element } from "../elements.js";
+import { forgetFrame, onRender } from "../frames.js";
+import { t } from "../i18n.js";
+import { SeamNote } from "./seam-note.js";
+import { citable } from "../sources/sources.js";
+import { Tail } from "./tail.js";
+import { Thinking } from "./thinking.js";
+import { Waiting } from "./waiting.js";
 
 /**
- * `question` is the text that is answered. `actions`: {continueAnswer(answer), retry(answer), newConversation(), openSource(passage),
- * judge(answer, value, note)};
- * `onRendered` is called after each render, when the height may have changed.
+ * `question` is the text that is answered, empty for a summary. `actions`: what actions.js calls,
+ * `judge(answer, value, note)` (a promise of whether that is stored), `openSource(passage)`,
+ * `watchCitations(prose, find)`, and `connection`. `onRendered` is called after each render, when
+ * the height may have changed.
  */
 export class AnswerView {
   #answer;
   #actions;
   #onRendered;
   #text;
+  /** Each is made for the answers that have something to show in it. */
+  #thinking = null;
+  #waiting = null;
+  #tail;
+  #seamNote;
   #citations = null;
-  #frame = null;
+  #frame = () => this.#render();
   #needsAll = true;
   #listener = (event) => this.#schedule(event.detail === "all");
 
@@ -29,19 +36,21 @@ export class AnswerView {
     this.#answer = answer;
     this.#actions = actions;
     this.#onRendered = onRendered;
-    this.phase = element("p", { class: "phase" });
-    this.prose = element("div", { class: "prose" });
+    this.prose = element("div", { class: "prose", lang: languageOf(question) });
     this.tail = element("div", { class: "answer-tail" });
+    const title = answer.isSummary ? "transcript.summary" : "transcript.answer";
     this.root = element(
       "article",
-      { class: "answer" },
-      element("h2", { class: "visually-hidden", "data-t": "transcript.answer" }, t("transcript.answer")),
-      this.phase,
+      { class: answer.isSummary ? "answer summary" : "answer", tabindex: "-1" },
+      element("h2", { class: answer.isSummary ? "summary-title" : "visually-hidden", "data-t": title }, t(title)),
       this.prose,
       this.tail,
     );
     this.#text = new AnswerText(this.prose, question);
+    this.#tail = new Tail(this.tail, answer, actions, { heir: this.root, onResized: () => onRendered(this) });
+    this.#seamNote = new SeamNote(this.prose, this.root, answer, actions);
     this.prose.addEventListener("click", (event) => this.#openCitation(event));
+    this.#actions.watchCitations?.(this.prose, (chip) => this.#cited(chip));
     answer.addEventListener("change", this.#listener);
     this.#render();
   }
@@ -52,25 +61,32 @@ export class AnswerView {
 
   /** The language has changed. */
   refresh() {
+    this.#text.refresh();
+    this.#waiting?.refresh();
     this.#schedule(true);
   }
 
   dispose() {
     this.#answer.removeEventListener("change", this.#listener);
-    if (this.#frame !== null) cancelAnimationFrame(this.#frame);
+    this.#waiting?.dispose();
+    this.#seamNote.close();
+    forgetFrame(this.#frame);
+    this.#text.dispose();
   }
 
   #schedule(all) {
     this.#needsAll ||= all;
-    this.#frame ??= requestAnimationFrame(() => this.#render());
+    onRender(this.#frame);
   }
 
   #render() {
-    this.#frame = null;
     const answer = this.#answer;
     if (this.#needsAll) this.#citations = answer.isRunning ? null : joinCitations(answer.text, answer.citations);
-    this.#text.show(answer.text, answer.seams, citable(answer), this.#citations);
+    if (answer.isRunning) this.#text.grow(answer.text, answer.seams, citable(answer));
+    else this.#text.settle(answer.text, answer.seams, citable(answer), this.#citations);
     if (this.#needsAll || this.root.dataset.phase !== answer.phase) this.#renderFrame();
+    this.#renderThinking();
+    this.#renderWaiting();
     this.#needsAll = false;
     this.#onRendered(this);
   }
@@ -79,157 +95,68 @@ export class AnswerView {
     const answer = this.#answer;
     Object.assign(this.root.dataset, { state: answer.state, phase: answer.phase, message: answer.id ?? "" });
     this.root.setAttribute("aria-busy", String(answer.isRunning));
-    this.#renderPhase();
-    if (answer.isRunning) {
-      this.tail.replaceChildren();
+    if (answer.isUndoing) this.#seamNote.close();
+    this.#tail.render();
+  }
+
+  /** Below the text: a continuation is waited for where the reader is. */
+  #renderWaiting() {
+    const answer = this.#answer;
+    if (!answer.isRunning) {
+      this.#waiting?.dispose();
+      this.#waiting = null;
       return;
     }
-    this.#text.end();
-    const finish = describeFinish(answer);
-    const isNotice = finish.tone === "amber" || finish.tone === "red";
-    const action = this.#actionButton(finish.action);
-    fill(
-      this.tail,
-      isNotice ? notice(finish, action) : null,
-      answer.noSupport ? notice({ tone: "amber", text: t("notice.noSupport") }, null) : null,
-      sourcesSection(answer, this.#actions.openSource),
-      this.#foot(finish, isNotice ? null : action),
-    );
+    if (this.#waiting === null) {
+      this.#waiting = new Waiting(answer, this.#actions.connection, (nowMs) => this.#thinking?.tick(nowMs));
+      this.prose.after(this.#waiting.root);
+    }
+    this.#waiting.update();
   }
 
-  #renderPhase() {
+  #renderThinking() {
     const answer = this.#answer;
-    this.phase.hidden = !answer.isRunning || (answer.phase === "writing" && !answer.isStopping);
-    if (this.phase.hidden) return;
-    const progress = answer.phase === "reading" ? answer.progress : null;
-    const text = describePhase(answer);
-    const pulse = element("span", { class: "pulse", "aria-hidden": "true" });
-    fill(this.phase, pulse, text, progress !== null && progress < 1 ? progressBar(text, progress) : null);
-  }
-
-  #actionButton(action) {
-    const answer = this.#answer;
-    const button = (name, label, listener) => {
-      const node = element("button", { class: "action", type: "button", data: { action } }, icon(name), t(label));
-      node.addEventListener("click", () => {
-        node.disabled = true;
-        listener();
-      });
-      return node;
-    };
-    if (action === "continue") return button("down", "action.continue", () => this.#actions.continueAnswer(answer));
-    if (action === "retry") return button("retry", "action.retry", () => this.#actions.retry(answer));
-    if (action === "new") return button("plus", "action.newConversation", () => this.#actions.newConversation());
-    return null;
-  }
-
-  #foot(finish, action) {
-    const answer = this.#answer;
-    const isNotice = finish.tone === "amber" || finish.tone === "red";
-    const words = isNotice
-      ? null
-      : element("span", { class: `finish finish-${finish.tone}` }, icon(finish.tone === "done" ? "check" : "info"), finish.text);
-    const rows = detailRows(answer);
-    const meter = contextMeter(answer.context);
-    const feedback = answer.id !== null && answer.text ? this.#feedback() : null;
-    const drawer = rows === null && meter === null ? null : element("div", { class: "details", hidden: true }, rows, meter);
-    return element(
-      "div",
-      { class: "answer-foot" },
-      element(
-        "div",
-        { class: "foot-line" },
-        words,
-        action,
-        feedback?.buttons,
-        drawer && this.#detailsButton(drawer),
-        answer.text && this.#copyButton(),
-      ),
-      feedback?.note,
-      drawer,
-    );
-  }
-
-  #detailsButton(drawer) {
-    const { usage, timing } = this.#answer;
-    const brief = [];
-    if (usage?.completion_tokens > 0) brief.push(plural("details.tokens", usage.completion_tokens));
-    if (timing?.tokens_per_s) brief.push(t("details.speedValue", { rate: number(timing.tokens_per_s, 1) }));
-    const button = element(
-      "button",
-      { class: "quiet details-toggle", type: "button", "aria-expanded": "false" },
-      t("details.show"),
-      brief.length > 0 ? element("span", { class: "details-brief" }, brief.join(" · ")) : null,
-      icon("chevron"),
-    );
-    button.addEventListener("click", () => {
-      drawer.hidden = !drawer.hidden;
-      button.setAttribute("aria-expanded", String(!drawer.hidden));
-      this.#onRendered(this);
-    });
-    return button;
-  }
-
-  #feedback() {
-    const answer = this.#answer;
-    return new FeedbackButtons(answer.feedback, (value, note) => {
-      answer.feedback = value === "none" ? null : { value, note };
-      return this.#actions.judge(answer, value, note);
-    });
-  }
-
-  #copyButton() {
-    const label = element("span", {}, t("action.copy"));
-    const button = element("button", { class: "quiet copy-answer", type: "button" }, icon("copy"), label);
-    button.addEventListener("click", async () => {
-      label.textContent = t((await copyText(this.#answer.text)) ? "code.copied" : "code.copyFailed");
-    });
-    return button;
+    if (answer.thinking === "") {
+      this.#thinking?.root.remove();
+      this.#thinking = null;
+      return;
+    }
+    if (this.#thinking === null) {
+      this.#thinking = new Thinking();
+      this.prose.before(this.#thinking.root);
+    }
+    if (answer.isThinking) this.#thinking.grow(answer.thinking, performance.now());
+    else {
+      const tokens = answer.usage?.completion_tokens_details?.reasoning_tokens ?? null;
+      const isCut = !answer.isRunning && answer.finishDetail?.in === "reasoning";
+      this.#thinking.end(answer.thinking, { ms: answer.thinkingMs ?? null, tokens, isCut });
+    }
   }
 
   #openCitation(event) {
     const chip = event.target.closest(".cite");
     if (chip === null) return;
     const n = Number(chip.dataset.n);
-    const passage = citable(this.#answer).get(n);
+    const passage = this.#cited(chip);
     if (passage === undefined) return;
     for (const card of this.tail.querySelectorAll(".source")) {
       const isCited = Number(card.dataset.n) === n;
       card.classList.toggle("source-cited", isCited);
       if (isCited) card.closest(".fold")?.setAttribute("open", "");
     }
+    this.#actions.openSource(passage);
+  }
+
+  /** The passage behind a chip, with what of it supports the sentence; undefined if unknown. */
+  #cited(chip) {
+    const passage = citable(this.#answer).get(Number(chip.dataset.n));
     const citation = this.#citations?.[Number(chip.dataset.index ?? -1)];
-    this.#actions.openSource(citation ? { ...passage, marks: citation.marks } : passage);
+    return passage && citation ? { ...passage, marks: citation.marks } : passage;
   }
 }
 
-/** How much of the prompt is read: `progress` from 0 to 1. */
-function progressBar(label, progress) {
-  const whole = Math.round(progress * 100);
-  const bar = element(
-    "span",
-    {
-      class: "phase-bar",
-      role: "progressbar",
-      "aria-label": label,
-      "aria-valuemin": 0,
-      "aria-valuemax": 100,
-      "aria-valuenow": whole,
-      "aria-valuetext": percent(progress),
-    },
-    element("span", {}),
-  );
-  bar.firstChild.style.width = `${whole}%`;
-  return [bar, element("span", { class: "phase-percent", "aria-hidden": "true" }, percent(progress))];
-}
-
-function notice(finish, action) {
-  const code = finish.code ? element("span", { class: "notice-code" }, finish.code) : null;
-  return element(
-    "div",
-    { class: `notice notice-${finish.tone}` },
-    icon(finish.tone === "red" ? "alert" : "cut"),
-    element("p", { class: "notice-text" }, finish.text, code && " ", code),
-    action,
-  );
+/** The language that the model was told to answer `question` in; null for a summary. */
+function languageOf(question) {
+  if (question === "") return null;
+  return /\p{Script=Han}/u.test(question) ? "zh-CN" : "en";
 }

@@ -3,7 +3,6 @@
 
 import { element } from "../elements.js";
 import { t } from "../i18n.js";
-import { utf16Offset } from "../offsets.js";
 
 /** The server has the same expression, and the same rules for what only looks like a marker. */
 const CITATION = /[[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]/g;
@@ -13,8 +12,9 @@ const SKIPPED = "pre, code, a, .math, .cite";
 const FIRST_MARK = 0xe200;
 const MOST_MARKS = 256;
 const MARKS = new RegExp(`[\\u{${FIRST_MARK.toString(16)}}-\\u{${(FIRST_MARK + MOST_MARKS - 1).toString(16)}}]`, "gu");
-/** Lines that stop being what they are when something is appended. */
-const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$)/;
+/** Lines that stop being what they are when something is appended: what opens or closes a block,
+ * also the bare number or sign of a list's item. */
+const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$|(?:(?:\d{1,9}[.)]|[-+*>]|#{1,6})\s*)+$)/;
 
 /**
  * The server's citations, with those of neighbouring sentences in one paragraph that rest on the
@@ -22,6 +22,7 @@ const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$)/;
  */
 export function joinCitations(text, citations) {
   if (citations === null) return null;
+  const offset = offsetsOf(text);
   const joined = [];
   for (const citation of citations) {
     const last = joined.at(-1);
@@ -29,7 +30,7 @@ export function joinCitations(text, citations) {
       last?.by === "match" &&
       citation.by === "match" &&
       citation.n === last.n &&
-      /^[^\S\n]*$/.test(text.slice(utf16Offset(text, last.end), utf16Offset(text, citation.start)));
+      /^[^\S\n]*$/.test(text.slice(offset(last.end), offset(citation.start)));
     if (isNext) joined[joined.length - 1] = { ...citation, start: last.start, marks: [...last.marks, ...citation.marks] };
     else joined.push(citation);
   }
@@ -42,8 +43,9 @@ export function joinCitations(text, citations) {
  */
 export function markCitations(text, seams, citations) {
   const clean = text.replace(MARKS, "\uFFFD");
+  const offset = offsetsOf(clean);
   const marks = (citations ?? [])
-    .map((citation, index) => ({ index, at: citation.by === "match" ? markPlace(clean, utf16Offset(clean, citation.end)) : null }))
+    .map((citation, index) => ({ index, at: citation.by === "match" ? markPlace(clean, offset(citation.end)) : null }))
     .filter(({ index, at }) => at !== null && index < MOST_MARKS)
     .sort((a, b) => a.at - b.at);
   let result = "";
@@ -54,6 +56,28 @@ export function markCitations(text, seams, citations) {
   }
   const moved = seams.map((seam) => seam + marks.filter(({ at }) => at < seam).length);
   return { text: result + clean.slice(from), seams: moved };
+}
+
+/** What turns an offset in characters, as the server counts, into one of the string `text`. */
+function offsetsOf(text) {
+  // Before how many characters those stand that are two units of the string.
+  const wide = [];
+  for (const { index } of text.matchAll(/[\u{10000}-\u{10FFFF}]/gu)) wide.push(index - wide.length);
+  return (characters) => {
+    let low = 0;
+    let high = wide.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (wide[middle] < characters) low = middle + 1;
+      else high = middle;
+    }
+    return Math.min(text.length, characters + low);
+  };
+}
+
+/** `text` without the marks that markCitations has put into it. */
+export function withoutCitationMarks(text) {
+  return text.replace(MARKS, "");
 }
 
 /** Not behind the end of a table cell, nor on a line that would no longer close its block. */
@@ -126,7 +150,19 @@ function matched(text, passages, citations) {
   return [...parts, text.slice(end)].filter((part) => part !== "");
 }
 
+/** Gives the chips below `root` their names in the language of now. */
+export function nameChips(root, passages) {
+  for (const node of root.querySelectorAll(".cite")) {
+    const n = Number(node.dataset.n);
+    if (passages.has(n)) node.setAttribute("aria-label", chipName(n, passages.get(n)));
+  }
+}
+
+function chipName(n, { title }) {
+  return t("source.cited", { n, title });
+}
+
 function chip(n, passage, index = null) {
-  const name = t("source.cited", { n, title: passage.title });
+  const name = chipName(n, passage);
   return element("button", { class: "cite", type: "button", data: index === null ? { n } : { n, index }, "aria-label": name, title: `${passage.title} · ${passage.locator}` }, String(n));
 }

@@ -1,63 +1,103 @@
 // The details of an answer: what it cost, how fast it was, and how the model's window was filled.
 
-import { element } from "../elements.js";
-import { duration, number, plural, t } from "../i18n.js";
+import { element, icon } from "../elements.js";
+import { duration, formatter, number, plural, t } from "../i18n.js";
+import { meter } from "./meter.js";
 
-const PARTS = ["system", "history", "passages", "question", "reserved"];
+/** The drawer's content for an answer that has ended, or null where nothing is known of it. */
+export function details(answer) {
+  const rows = detailRows(answer);
+  const window = meter(answer.context);
+  if (rows.length === 0 && window === null) return null;
+  return [
+    element(
+      "dl",
+      { class: "details-rows" },
+      rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
+    ),
+    window,
+    answer.id !== null ? printLink(answer.id) : null,
+  ];
+}
 
-/** The rows of the details drawer, or null where nothing is known. */
-export function detailRows(answer) {
+/** The few figures that stand beside the drawer's button. */
+export function brief({ usage, timing }) {
+  const figures = [];
+  if (usage?.completion_tokens > 0) figures.push(plural("details.tokens", usage.completion_tokens));
+  if (timing?.tokens_per_s) figures.push(speed(timing));
+  return figures.join(" · ");
+}
+
+/** [[name, value]], both strings. */
+function detailRows(answer) {
   const rows = [];
+  const { usage, timing, finishDetail: detail } = answer;
   const add = (key, value) => rows.push([t(`details.${key}`), value]);
-  const { usage, timing } = answer;
   if (answer.model) add("model", answer.model);
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
     add("prompt", t("details.promptValue", { tokens: number(usage.prompt_tokens), cached: number(cached) }));
-    add("answer", writtenTokens(usage.completion_tokens, answer.maxTokens));
+    addWritten(add, answer);
+  }
+  const { context } = answer;
+  if (context?.window_used) {
+    add("window", t("details.windowValue", { used: number(context.window_used), window: number(context.window) }));
   }
   if (timing) {
-    if (timing.queue_ms !== null && timing.queue_ms !== undefined) add("queue", duration(timing.queue_ms));
+    if (isKnown(timing.queue_ms)) add("queue", duration(timing.queue_ms));
     if (timing.ttft_ms) add("ttft", duration(timing.ttft_ms));
-    if (timing.tokens_per_s) add("speed", t("details.speedValue", { rate: number(timing.tokens_per_s, 1) }));
+    if (timing.tokens_per_s) add("speed", speed(timing));
     if (timing.total_ms) add("total", duration(timing.total_ms));
   }
-  if (answer.finishDetail) {
-    const { finishReason: reason, finishDetail: detail } = answer;
-    add("finish", reason === detail.type ? reason : `${reason} · ${detail.type}`);
+  if (usage?.cost) add("cost", money(usage.cost));
+  if (detail) add("finish", words(answer.finishReason, detail));
+  return rows;
+}
+
+/** A limit is that of one part: beside the sum of several it would tell an untruth. */
+function addWritten(add, { usage, maxTokens, thinkingMs }) {
+  const count = number(usage.completion_tokens);
+  if ((usage.parts ?? []).length > 1) {
+    add("answer", t("details.tokensInParts", { count, parts: usage.parts.map(ofLimit).join(" + ") }));
+  } else if (maxTokens !== null) {
+    add("answer", t("details.tokensOfLimit", { count, limit: number(maxTokens) }));
+  } else {
+    add("answer", plural("details.tokens", usage.completion_tokens));
   }
-  if (rows.length === 0) return null;
+  const thought = usage.completion_tokens_details?.reasoning_tokens ?? 0;
+  if (thought === 0) return;
+  const figures = [plural("details.tokens", thought), isKnown(thinkingMs) ? duration(thinkingMs) : null];
+  add("thinking", figures.filter(Boolean).join(" · "));
+}
+
+function ofLimit({ completion_tokens: tokens, max_tokens: limit }) {
+  const count = number(tokens);
+  return isKnown(limit) ? t("details.partOfLimit", { count, limit: number(limit) }) : count;
+}
+
+function speed(timing) {
+  return t("details.speedValue", { rate: number(timing.tokens_per_s, 1) });
+}
+
+/** `amount` may be a small part of a cent: two digits of it tell enough. */
+function money({ amount, currency }) {
+  const digits = { maximumSignificantDigits: 2, minimumFractionDigits: 2, roundingPriority: "morePrecision" };
+  return formatter("NumberFormat", { style: "currency", currency, ...digits }).format(amount);
+}
+
+function words(reason, { type, in: place }) {
+  return [reason, type === reason ? null : type, place ?? null].filter(Boolean).join(" · ");
+}
+
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}
+
+function printLink(id) {
+  const address = `/records/${encodeURIComponent(id)}`;
   return element(
-    "dl",
-    { class: "details-rows" },
-    rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
+    "p",
+    { class: "details-links" },
+    element("a", { class: "link-button", href: address, target: "_blank", rel: "noopener" }, icon("external"), t("details.print")),
   );
-}
-
-function writtenTokens(count, limit) {
-  if (limit === null) return plural("details.tokens", count);
-  return t("details.tokensOfLimit", { count: number(count), limit: number(limit) });
-}
-
-/** A bar that shows what filled the model's window, with a legend; null without a report. */
-export function contextMeter(context) {
-  if (context === null || !context.window) return null;
-  const parts = PARTS.map((part) => [part, context[part] ?? 0]).filter(([, tokens]) => tokens > 0);
-  const used = parts.reduce((sum, [, tokens]) => sum + tokens, 0);
-  const free = Math.max(0, context.window - used);
-  const bar = element("div", { class: "meter-bar", "aria-hidden": "true" });
-  for (const [part, tokens] of [...parts, ["free", free]]) {
-    const piece = element("span", { class: `meter-piece meter-${part}` });
-    piece.style.flexGrow = String(tokens);
-    bar.append(piece);
-  }
-  const legend = element(
-    "ul",
-    { class: "meter-legend" },
-    [...parts, ["free", free]].map(([part, tokens]) =>
-      element("li", {}, element("span", { class: `meter-key meter-${part}` }), `${t(`context.${part}`)} ${number(tokens)}`),
-    ),
-  );
-  const title = t("context.title", { window: number(context.window) });
-  return element("div", { class: "meter" }, element("p", { class: "meter-title" }, title), bar, legend);
 }

@@ -1,10 +1,9 @@
-// Markdown to DOM. Raw HTML stays text, images are never loaded, and what markdown-it makes passes
-// DOMPurify with a short list of elements before it becomes part of the page.
+// Markdown to DOM. Raw HTML stays text, images are never loaded, and all HTML that markdown-it makes
+// passes DOMPurify with a short list of elements before it becomes part of the page.
 
 import MarkdownIt from "../../vendor/markdown-it-15.0.3/markdown-it.esm.min.mjs";
 import DOMPurify from "../../vendor/dompurify-3.5.0/purify.es.mjs";
-import { mathRules } from "./math.js";
-import { SEAM } from "./seams.js";
+import { mathRules, withoutMarks } from "./math.js";
 
 const PLAIN_ATTRIBUTES = [
   "title", "start", "rel", "target", "tabindex", "data-tex", "data-display", "data-language",
@@ -31,46 +30,45 @@ const HIGHLIGHTED = {
   RETURN_DOM_FRAGMENT: true,
 };
 
-const md = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false });
-md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
-md.use(mathRules);
+export const markdown = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false });
+markdown.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+markdown.use(mathRules);
 
-const normalizeLink = md.normalizeLink.bind(md);
-md.normalizeLink = (url) => normalizeLink(url.replaceAll(SEAM, ""));
-md.validateLink = (url) => /^(?:https?:|mailto:)/i.test(url.trim());
+const normalizeLink = markdown.normalizeLink.bind(markdown);
+markdown.normalizeLink = (url) => normalizeLink(withoutMarks(url));
+markdown.validateLink = (url) => /^(?:https?:|mailto:)/i.test(url.trim());
 
-const { escapeHtml } = md.utils;
+const { escapeHtml } = markdown.utils;
 
-md.renderer.rules.link_open = (tokens, index, options, env, self) => {
+markdown.renderer.rules.link_open = (tokens, index, options, env, self) => {
   tokens[index].attrSet("rel", "noopener noreferrer nofollow");
   tokens[index].attrSet("target", "_blank");
   return self.renderToken(tokens, index, options);
 };
 // An image address would tell a stranger who reads the answer: it becomes a link.
-md.renderer.rules.image = (tokens, index) => {
+markdown.renderer.rules.image = (tokens, index) => {
   const token = tokens[index];
   const url = token.attrGet("src") ?? "";
   const label = escapeHtml(token.content || url);
-  if (!md.validateLink(url)) return label;
+  if (!markdown.validateLink(url)) return label;
   return `<a href="${escapeHtml(url)}" rel="noopener noreferrer nofollow" target="_blank">${label}</a>`;
 };
 // The page's own headings end with the question and the answer; those of a text come below them.
-md.renderer.rules.heading_open = (tokens, index) => {
+markdown.renderer.rules.heading_open = (tokens, index) => {
   const level = Number(tokens[index].tag[1]);
   return `<h${Math.min(level + 2, 6)} class="heading-${level}">`;
 };
-md.renderer.rules.heading_close = (tokens, index) => `</h${Math.min(Number(tokens[index].tag[1]) + 2, 6)}>`;
-md.renderer.rules.fence = (tokens, index, options, env) => {
+markdown.renderer.rules.heading_close = (tokens, index) => `</h${Math.min(Number(tokens[index].tag[1]) + 2, 6)}>`;
+markdown.renderer.rules.fence = (tokens, index, options, env) => {
   const token = tokens[index];
-  const name = md.utils.unescapeAll(token.info).trim().split(/\s+/)[0].replaceAll(SEAM, "");
-  return codeHtml(token.content, name, isClosed(token, env.lines));
+  return codeHtml(token.content, languageOf(token), isClosedFence(token, env.lines));
 };
-md.renderer.rules.code_block = (tokens, index) => codeHtml(tokens[index].content, "", true);
-md.renderer.rules.table_open = () => '<div class="table-scroll" tabindex="0"><table>';
-md.renderer.rules.table_close = () => "</table></div>";
+markdown.renderer.rules.code_block = (tokens, index) => codeHtml(tokens[index].content, "", true);
+markdown.renderer.rules.table_open = () => '<div class="table-scroll" tabindex="0"><table>';
+markdown.renderer.rules.table_close = () => "</table></div>";
 // markdown-it writes the alignment of a column as a style attribute, which the page's policy bars.
 for (const rule of ["th_open", "td_open"]) {
-  md.renderer.rules[rule] = (tokens, index) => {
+  markdown.renderer.rules[rule] = (tokens, index) => {
     const align = /text-align:\s*(left|center|right)/.exec(tokens[index].attrGet("style") ?? "");
     return `<${tokens[index].tag}${align ? ` class="align-${align[1]}"` : ""}>`;
   };
@@ -83,34 +81,31 @@ function codeHtml(content, language, closed) {
   );
 }
 
+/** The language that a fence names. */
+export function languageOf(token) {
+  return withoutMarks(markdown.utils.unescapeAll(token.info).trim().split(/\s+/)[0]);
+}
+
 /** Whether a fence has its closing line (else it runs to the end of the text so far). */
-function isClosed(token, lines) {
+export function isClosedFence(token, lines) {
   const last = lines[token.map[1] - 1] ?? "";
   if (token.map[1] - token.map[0] < 2) return false;
   const bare = last.replace(/^[\s>]*/, "").trimEnd();
   return bare.length >= token.markup.length && bare === token.markup[0].repeat(bare.length);
 }
 
-/**
- * The top-level blocks of a text: [{start, firstLineEnds, tokens, env}], `start` the offset in
- * `text` where the block begins, `firstLineEnds` whether its first line is complete.
- */
+/** The top-level blocks of a text: [{start, tokens, env}], `start` the offset in `text` where the
+ * block begins. */
 export function parseBlocks(text) {
   const env = { lines: text.split("\n") };
   const offsets = [0];
   for (const line of env.lines) offsets.push(offsets.at(-1) + line.length + 1);
   const blocks = [];
   let depth = 0;
-  for (const token of md.parse(text, env)) {
+  for (const token of markdown.parse(text, env)) {
     if (depth === 0) {
       const line = token.map?.[0] ?? 0;
-      blocks.push({
-        start: offsets[line],
-        firstLineEnds: line < env.lines.length - 1,
-        isOpenFence: token.type === "fence" && !isClosed(token, env.lines),
-        tokens: [],
-        env,
-      });
+      blocks.push({ start: offsets[line], tokens: [], env });
     }
     blocks.at(-1).tokens.push(token);
     depth += token.nesting;
@@ -120,8 +115,21 @@ export function parseBlocks(text) {
 
 /** DOM of blocks from parseBlocks, safe to put into the page. */
 export function renderBlocks(blocks) {
-  const html = blocks.map(({ tokens, env }) => md.renderer.render(tokens, md.options, env)).join("");
+  const html = blocks.map(({ tokens, env }) => markdown.renderer.render(tokens, markdown.options, env)).join("");
   return DOMPurify.sanitize(html, SANITIZE);
+}
+
+/** DOM of HTML that markdown-it made, safe to put into the page. */
+export function sanitizedFragment(html) {
+  return DOMPurify.sanitize(html, SANITIZE);
+}
+
+/** The same for one row of a table, which has no meaning outside of one. */
+export function rowFragment(html) {
+  const table = sanitizedFragment(`<table><tbody>${html}</tbody></table>`);
+  const fragment = new DocumentFragment();
+  fragment.append(...table.querySelectorAll("tr"));
+  return fragment;
 }
 
 /** DOM of a highlighter's HTML: spans with classes and nothing else. */

@@ -3,12 +3,17 @@
 // policy allows; the few that it would write as style attributes (the arrow of \vec, the frame of
 // \fcolorbox) are moved to the CSSOM here.
 
+import { withoutCitationMarks } from "./citations.js";
+import { element } from "../elements.js";
 import { SEAM } from "./seams.js";
+import { slices } from "./slices.js";
 
 const FOLDER = new URL("../../vendor/katex-0.19.1/", import.meta.url);
 const LIMITS = { maxSize: 20, maxExpand: 200 };
-const LONGEST_FORMULA = 4000;
+const LONGEST_FORMULA = 2000;
 const KEPT_FORMULAS = 400;
+/** Those that nearly every formula has: without them its place would be empty for a moment. */
+const FONTS = ["Main-Regular", "Math-Italic"];
 
 const formulas = new Map();
 let katex = null;
@@ -22,7 +27,7 @@ export function mathRules(md) {
   });
   const render = (tokens, index) => {
     const { content, meta } = tokens[index];
-    const tex = md.utils.escapeHtml(content.replaceAll(SEAM, ""));
+    const tex = md.utils.escapeHtml(withoutMarks(content));
     const tag = meta.isBlock ? "div" : "span";
     const state = meta.isOpen ? " math-set math-source" : "";
     return `<${tag} class="math${state}" data-display="${meta.isDisplay}" data-tex="${tex}">${tex}</${tag}>`;
@@ -42,8 +47,8 @@ function inlineMath(state, silent) {
   const form = INLINE.find(({ open }) => src.startsWith(open, pos));
   if (form === undefined) return false;
   const start = pos + form.open.length;
-  const end = closing(src, start, form.close);
-  if (end < 0 || end - start > LONGEST_FORMULA) return false;
+  const end = closing(state, start, form.close);
+  if (end < 0) return false;
   const tex = src.slice(start, end);
   if (!tex.trim()) return false;
   // A dollar with a space inside or a digit after is money.
@@ -57,10 +62,25 @@ function inlineMath(state, silent) {
   return true;
 }
 
-function closing(src, from, close) {
-  for (let end = src.indexOf(close, from); end >= 0; end = src.indexOf(close, end + 1)) {
-    if (close !== "$" || src[end - 1] !== "\\") return end;
+/**
+ * The offset of the sign that closes a formula from `start`, -1 if there is none within the longest
+ * formula. How far the text is known to hold none is kept, so that many opening signs without
+ * an end cost no more than one.
+ */
+function closing(state, start, close) {
+  const { src } = state;
+  const end = start + LONGEST_FORMULA + close.length;
+  state.mathSearched ??= new Map();
+  const searched = state.mathSearched.get(close);
+  let from = searched !== undefined && searched.from <= start ? Math.max(start, searched.to) : start;
+  for (;;) {
+    const found = src.slice(from, end).indexOf(close);
+    if (found < 0) break;
+    if (close !== "$" || src[from + found - 1] !== "\\") return from + found;
+    from += found + 1;
   }
+  // A sign that is cut by the end is looked for again.
+  state.mathSearched.set(close, { from: start, to: Math.max(start, Math.min(end, src.length) - close.length + 1) });
   return -1;
 }
 
@@ -73,12 +93,15 @@ function blockMath(state, startLine, endLine, silent) {
   let line = startLine;
   // A formula whose end has not come yet is shown as its source, not as Markdown.
   let isOpen = false;
+  let length = first.length;
   while (!lines.at(-1).trimEnd().endsWith(form.close)) {
     line += 1;
     isOpen = line >= endLine;
     if (isOpen) break;
     if (lineAt(line).trim() === "") return false;
     lines.push(lineAt(line));
+    length += lines.at(-1).length + 1;
+    if (length > LONGEST_FORMULA) return false;
   }
   const whole = lines.join("\n").trimEnd();
   const body = isOpen ? whole : whole.slice(0, -form.close.length);
@@ -93,27 +116,53 @@ function blockMath(state, startLine, endLine, silent) {
   return true;
 }
 
-/** Sets the formulas below `root`; until KaTeX is there they stay as their source. */
+/** `text` without the private characters of citations and seams. */
+export function withoutMarks(text) {
+  return withoutCitationMarks(text).replaceAll(SEAM, "");
+}
+
+/** The element of a formula, which is set as soon as there is time for it. One that still `isOpen`
+ * is shown as its source. */
+export function formulaNode({ tex, isDisplay, isBlock, isOpen }) {
+  const node = element(isBlock ? "div" : "span", { class: "math", data: { display: isDisplay, tex } }, tex);
+  if (isOpen) node.classList.add("math-set", "math-source");
+  else typesetAll([node]);
+  return node;
+}
+
+/** Sets the formulas below `root`, each as soon as there is time; until then it is its source. */
 export function typeset(root) {
-  const nodes = root.querySelectorAll(".math:not(.math-set)");
-  if (nodes.length === 0) return;
-  if (katex === null) {
-    const waiting = [...nodes];
-    load().then(
-      () => waiting.forEach(setFormula),
-      () => {
-        // The source stays readable; the next formula tries again.
-        loading = null;
-      },
-    );
-    return;
-  }
-  nodes.forEach(setFormula);
+  typesetAll([...root.querySelectorAll(".math:not(.math-set)")]);
+}
+
+function typesetAll(nodes) {
+  const waiting = nodes.filter((node) => !setFromCache(node));
+  if (waiting.length === 0) return;
+  prepareMath().then((isReady) => {
+    if (isReady) slices.add(() => setNext(waiting));
+  });
+}
+
+/** Sets the first of `waiting`; whether there are more. */
+function setNext(waiting) {
+  const node = waiting.shift();
+  setFormula(node);
+  return waiting.length > 0;
+}
+
+function setFromCache(node) {
+  if (!formulas.has(keyOf(node))) return false;
+  setFormula(node);
+  return true;
+}
+
+function keyOf({ dataset: { tex, display } }) {
+  return `${display} ${tex}`;
 }
 
 function setFormula(node) {
   const { tex, display } = node.dataset;
-  const key = `${display} ${tex}`;
+  const key = keyOf(node);
   let set = formulas.get(key);
   if (set === undefined) {
     set = document.createElement("span");
@@ -152,19 +201,33 @@ function styleByObject(part) {
   part.children?.forEach(styleByObject);
 }
 
-function load() {
+/** Fetches KaTeX before it is needed. A promise of whether it is there. */
+export function prepareMath() {
   loading ??= Promise.all([
     import(new URL("katex.min.js", FOLDER)),
-    new Promise((resolve, reject) => {
-      const link = document.createElement("link");
-      link.rel = "stylesheet";
-      link.href = new URL("katex.min.css", FOLDER);
-      link.onload = resolve;
-      link.onerror = reject;
-      document.head.append(link);
-    }),
-  ]).then(() => {
-    ({ katex } = globalThis);
-  });
+    linked({ rel: "stylesheet", href: new URL("katex.min.css", FOLDER) }),
+    ...FONTS.map((name) =>
+      linked({ rel: "preload", as: "font", type: "font/woff2", crossorigin: "", href: new URL(`fonts/KaTeX_${name}.woff2`, FOLDER) }),
+    ),
+  ]).then(
+    () => {
+      ({ katex } = globalThis);
+      return true;
+    },
+    () => {
+      // The source stays readable; the next formula tries again.
+      loading = null;
+      return false;
+    },
+  );
   return loading;
+}
+
+function linked(attributes) {
+  return new Promise((resolve, reject) => {
+    const link = element("link", attributes);
+    link.onload = resolve;
+    link.onerror = reject;
+    document.head.append(link);
+  });
 }

@@ -1,61 +1,53 @@
 // The chat: which conversation is shown, what is asked in it, and which runs write into it.
 
 import { api } from "../api.js";
-import { Answer, Question } from "./messages.js";
+import { Conversation } from "./conversation.js";
+import { LiveConversations } from "./live.js";
+import { Answer } from "./messages.js";
 import { newId } from "./outbox.js";
+import { Peers } from "./peers.js";
+import { Requests } from "./requests.js";
+import { Sending } from "./sending.js";
 
 const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
 
 /**
- * A conversation as shown. `id` is null until its first question is accepted.
- */
-class Conversation {
-  constructor(id, course, messages = []) {
-    this.id = id;
-    this.course = course;
-    this.messages = messages;
-  }
-
-  get newestAnswer() {
-    return this.messages.findLast((message) => message instanceof Answer) ?? null;
-  }
-
-  get runningAnswer() {
-    return this.messages.findLast((message) => message instanceof Answer && message.isRunning) ?? null;
-  }
-}
-
-/**
- * Events: "show" (another conversation, or the same read again), "append" (detail: messages),
- * "running" (whether an answer runs has changed), "accepted" (detail: conversation id),
+ * Events: "show" (another conversation), "append" (detail: messages that were added below what is
+ * shown), "branch" (other messages of the conversation are shown, or some are known better now),
+ * "running" (whether an answer runs has changed), "accepted" (detail: {conversation, isNew}),
  * "ended" (detail: the answer), "returned" (detail: the text of a question that can only be asked
- * in other words).
+ * in other words), "refused" (detail: {code, message} of a Continue or an undo that the server
+ * refused; the answer is as it is stored), "renamed" (detail: {conversation, title}) and "gone"
+ * (detail: {conversation}): the shown conversation has another title, or was deleted elsewhere.
  */
 export class Chat extends EventTarget {
-  #connection;
-  #outbox;
+  #sending;
   #runs;
+  #requests;
   #loading = 0;
-  /** Answers whose question is on its way: message id of the frame → {answer, conversation}. */
-  #pending = new Map();
   #toCancel = new WeakSet();
-  /** Conversations with something running, so that coming back to one finds it as it was. */
-  #live = new Map();
-  #channel = "BroadcastChannel" in window ? new BroadcastChannel("lectern") : null;
+  #live;
+  /** Runs that began elsewhere and whose conversation is being read again. */
+  #arriving = new Set();
+  #numWelcomes = 0;
   conversation = new Conversation(null, null);
 
-  constructor(connection, outbox, runs) {
+  constructor(connection, outbox, runs, peers = new Peers(connection)) {
     super();
-    this.#connection = connection;
-    this.#outbox = outbox;
+    this.#sending = new Sending(outbox);
     this.#runs = runs;
+    this.#live = new LiveConversations(runs);
+    this.#requests = new Requests(connection);
+    this.peers = peers;
     connection.addEventListener("message", (event) => this.#receive(event.detail));
     connection.addEventListener("welcome", (event) => this.#welcome(event.detail));
     outbox.addEventListener("too-long", ({ detail }) =>
       this.#refused({ id: detail.id, code: "message_too_long", retryable: false }),
     );
     runs.addEventListener("end", (event) => this.#ended(event.detail));
-    this.#channel?.addEventListener("message", ({ data }) => this.#otherTab(data));
+    peers.addEventListener("opened", ({ detail }) => this.#openedElsewhere(detail));
+    peers.addEventListener("changed", ({ detail }) => this.#changedElsewhere(detail));
+    peers.addEventListener("deleted", ({ detail }) => this.#deletedElsewhere(detail));
   }
 
   get isRunning() {
@@ -79,89 +71,165 @@ export class Chat extends EventTarget {
     }
     const stored = await api.conversation(id);
     if (loading !== this.#loading) return;
-    this.#show(this.#fromStore(stored));
+    const conversation = Conversation.fromStore(stored);
+    this.#live.follow(stored, conversation);
+    this.#show(conversation);
     this.#restorePending();
   }
 
+  /** Asks a question after what is shown. */
   ask(text) {
     const { conversation } = this;
     if (this.isRunning) return;
-    const message = { type: "ask", id: newId(), text };
-    if (conversation.id === null) message.course = conversation.course;
-    else Object.assign(message, { conversation: conversation.id, course: conversation.course });
-    this.#expect(message, conversation);
-    this.#outbox.send(message);
-    this.#tell("running");
+    const message = { type: "ask", id: newId(), text, course: conversation.course };
+    if (conversation.id !== null) message.conversation = conversation.id;
+    const parent = conversation.lastStored;
+    if (parent !== null) message.parent = parent.id;
+    this.#send(message, "append");
   }
 
-  continueAnswer(answer) {
+  /** Asks a question in other words, as a branch beside it. */
+  edit(question, text) {
+    if (this.isRunning || text === question.text) return;
+    const { conversation } = this;
+    if (question.id !== null) {
+      this.#send({ type: "edit", id: newId(), message: question.id, text }, "branch");
+      return;
+    }
+    // It was never stored, so there is nothing to keep beside it.
+    const answer = conversation.messages[conversation.messages.indexOf(question) + 1];
+    if (answer === undefined) return;
+    question.text = text;
+    answer.request.text = text;
+    this.#sendAgain(answer, question);
+    this.#tell("branch");
+  }
+
+  /** Answers the question of `answer` once more, beside it. */
+  regenerate(answer) {
     if (this.isRunning || answer.id === null) return;
-    const message = { type: "continue", id: newId(), message: answer.id };
-    answer.beginContinuation();
-    this.#pending.set(message.id, { answer, conversation: this.conversation });
-    this.#outbox.send(message);
-    this.#tell("running");
+    this.#send({ type: "regenerate", id: newId(), message: answer.id }, "branch");
   }
 
-  /** Asks again: a question that never arrived is sent again, another is answered anew. */
+  /** After an error: what never arrived is sent again, another is answered anew. */
   retry(answer) {
     if (this.isRunning) return;
-    const { conversation } = this;
-    const question = conversation.messages[conversation.messages.indexOf(answer) - 1];
-    if (question === undefined) return;
-    const id = newId();
-    let message = { type: "ask", id, text: question.text, course: conversation.course };
-    if (answer.id !== null) message = { type: "regenerate", id, message: answer.id };
-    else if (conversation.id !== null) message.conversation = conversation.id;
-    answer.restart();
-    this.#pending.set(id, { answer, conversation, question });
-    this.#outbox.send(message);
-    this.#tell("running");
+    if (answer.id !== null) this.regenerate(answer);
+    else this.#sendAgain(answer, this.conversation.questionOf(answer));
   }
 
-  /** Tells the server what its reader thinks of an answer; returns whether it could be sent. */
-  judge(answer, value, note) {
-    return this.#connection.send({ type: "feedback", id: newId(), message: answer.id, value, ...(note ? { note } : {}) });
+  /** Goes on with a cut answer; `maxTokens` is the limit of the new part, else that of before. */
+  continueAnswer(answer, { maxTokens = null } = {}) {
+    if (this.isRunning || answer.id === null) return;
+    const options = maxTokens === null ? {} : { options: { max_tokens: maxTokens } };
+    this.#send({ type: "continue", id: newId(), message: answer.id, ...options });
+  }
+
+  /** Takes back the last continuation of an answer. */
+  undoSeam(answer) {
+    if (this.isRunning || answer.id === null || answer.isUndoing) return;
+    this.#send({ type: "undo", id: newId(), message: answer.id });
+  }
+
+  /** Begins a new conversation with a summary of this one, up to `answer`. */
+  carryOn(answer) {
+    if (this.isRunning || answer.id === null) return;
+    const { course } = this.conversation;
+    this.#loading += 1;
+    this.#show(new Conversation(null, course));
+    this.#send({ type: "carry", id: newId(), message: answer.id }, "append");
+  }
+
+  /** Shows the version before (-1) or after (1) a question or an answer. */
+  choose(message, direction) {
+    if (this.conversation.choose(message, direction) !== null) this.#tell("branch");
+  }
+
+  /** Shows the branch that a message is on; whether it is in this conversation. */
+  turnTo(id) {
+    if (this.conversation.get(id) === undefined) return false;
+    if (this.conversation.turnTo(id)) this.#tell("branch");
+    return true;
+  }
+
+  /** Where a message stands among its versions: {index, total, previous, next}. */
+  versions(message) {
+    return this.conversation.versions(message);
+  }
+
+  /** Somebody else is here now: what was on its way for another person is not sent. */
+  forgetUnsent() {
+    this.#sending.clear();
   }
 
   stop() {
     const answer = this.conversation.runningAnswer;
     if (answer === null || answer.isStopping) return;
     answer.isStopping = true;
-    answer.dispatchEvent(new CustomEvent("change", { detail: "all" }));
+    answer.touch();
     if (!this.#runs.cancel(answer)) this.#toCancel.add(answer);
     this.#tell("running");
   }
 
-  #expect(message, conversation) {
-    const question = new Question({ text: message.text, key: message.id });
-    const answer = new Answer();
-    this.#pending.set(message.id, { answer, conversation, question });
-    conversation.messages.push(question, answer);
-    if (conversation === this.conversation) this.#tell("append", [question, answer]);
+  /** Tells the server what its reader thinks of an answer: a promise of whether that is stored. */
+  async judge(answer, value, note = null) {
+    const message = { type: "feedback", message: answer.id, value, ...(note ? { note } : {}) };
+    const reply = await this.#requests.send(message);
+    if (reply?.type !== "done") return false;
+    answer.feedback = value === "none" ? null : { value, note };
+    return true;
   }
 
-  /** Questions that were on their way when the page was left belong into what is shown now. */
+  /**
+   * How much of the model's window a question would take: a promise of {tokens, room, window}, or
+   * of null where the server has not said (offline, or a later text is counted in its place).
+   */
+  async count(text) {
+    const { id } = this.conversation;
+    const reply = await this.#requests.send({ type: "count", text, ...(id === null ? {} : { conversation: id }) });
+    return reply?.type === "counted" ? { tokens: reply.tokens, room: reply.room, window: reply.window } : null;
+  }
+
+  #send(message, event = null) {
+    const { conversation } = this;
+    const made = conversation.expect(message);
+    if (made === null) return;
+    if (event !== null) this.#tell(event, event === "append" ? [made.question, made.answer].filter(Boolean) : null);
+    this.#sending.send({ ...made, message, conversation });
+    this.#tell("running");
+  }
+
+  /** Sends once more what the server has refused, under another id: the old one is answered. */
+  #sendAgain(answer, question) {
+    const message = { ...answer.request, id: newId() };
+    answer.request = message;
+    answer.restart();
+    this.#sending.send({ answer, question, message, conversation: this.conversation });
+    this.#tell("running");
+  }
+
+  /** What was on its way when the page was left belongs into what is shown now. */
   #restorePending() {
     const { conversation } = this;
-    for (const message of this.#outbox.messages) {
-      if (this.#pending.has(message.id)) continue;
-      if (message.type === "ask" && (message.conversation ?? null) === conversation.id) {
-        this.#expect(message, conversation);
-      } else if (message.type !== "ask") {
-        const answer = conversation.messages.find(({ id }) => id === message.message);
-        if (answer === undefined) continue;
-        if (message.type === "continue" && !answer.isRunning) answer.beginContinuation();
-        this.#pending.set(message.id, { answer, conversation });
-      }
+    let hasMade = false;
+    for (const message of this.#sending.left) {
+      // Of those that are to begin a conversation, each begins another one.
+      if (hasMade && conversation.id === null) break;
+      const made = conversation.expect(message);
+      if (made === null) continue;
+      hasMade = true;
+      this.#sending.expect({ ...made, message, conversation });
     }
+    if (hasMade) this.#tell("branch");
     this.#tell("running");
   }
 
   #receive(event) {
-    // Errors of a run are numbered like all its events; others answer a message of this page.
-    if (event.type === "error" && event.seq === undefined) {
-      this.#refused(event);
+    if (event.seq === undefined) {
+      // Events of a run are numbered; the others answer a message of this page.
+      if (this.#requests.receive(event)) return;
+      if (event.type === "error") this.#refused(event);
+      else if (event.type === "done") this.#done(event);
       return;
     }
     if (event.type === "accepted") this.#accepted(event);
@@ -169,74 +237,80 @@ export class Chat extends EventTarget {
   }
 
   #accepted(event) {
-    this.#outbox.settle(event.id);
-    const pending = this.#pending.get(event.id);
+    const pending = this.#sending.take(event.id);
     if (pending === undefined) return;
-    this.#pending.delete(event.id);
-    const { conversation, question } = pending;
-    let { answer } = pending;
-    // Stored already (the page was left just after asking): the stored pair is the one to show.
-    const stored = conversation.messages.find(({ id }) => id === event.message);
-    if (stored !== undefined && stored !== answer) {
-      conversation.messages = conversation.messages.filter((message) => message !== answer && message !== question);
-      answer = stored;
-      if (conversation === this.conversation) this.#show(conversation);
-    }
-    if (question) question.id = event.user_message;
+    const { conversation } = pending;
     const isNew = conversation.id === null;
-    conversation.id = event.conversation;
-    this.#live.set(conversation.id, conversation);
+    const answer = conversation.accept(pending, event);
+    this.#live.keep(conversation);
     if (this.#runs.answerOf(event.run) === undefined) this.#runs.adopt(event.run, answer);
-    if (this.#toCancel.delete(answer)) this.#runs.cancel(answer);
-    this.#channel?.postMessage({ conversation: conversation.id });
-    if (conversation === this.conversation) this.#tell("accepted", { conversation: conversation.id, isNew });
+    if (this.#toCancel.delete(pending.answer)) this.#runs.cancel(answer);
+    this.peers.announce({ run: event.run, conversation: conversation.id, message: event.message, title: conversation.title });
+    if (conversation !== this.conversation) return;
+    this.#tell("branch");
+    this.#tell("accepted", { conversation: conversation.id, isNew });
+  }
+
+  /** An undo is stored. */
+  #done(event) {
+    const pending = this.#sending.take(event.id);
+    if (pending === undefined || event.message === undefined) return;
+    pending.answer.takeOver(Answer.fromHistory(event.message));
+    this.#tell("running");
   }
 
   /** A refused message, or a run that the server no longer knows. */
   #refused(event) {
     if (event.id === undefined || event.id === null) {
-      if (event.code === "resume_gone" || event.code === "not_found") this.#reread();
+      if (event.code === "resume_gone" || event.code === "not_found") this.#lose(event.run);
       return;
     }
-    this.#outbox.settle(event.id);
-    const pending = this.#pending.get(event.id);
+    const pending = this.#sending.take(event.id);
     if (pending === undefined) return;
-    this.#pending.delete(event.id);
-    if (pending.answer.base > 0) {
-      // A Continue that was refused leaves the answer as it is stored.
-      this.#reread();
+    const { answer, message, conversation } = pending;
+    if (message.type === "continue" || message.type === "undo") {
+      answer.isUndoing = false;
+      this.#reread(conversation);
+      if (conversation === this.conversation) this.#tell("refused", event);
       return;
     }
-    pending.answer.fail(event);
+    answer.fail(event);
+    // What it is busy with began elsewhere.
+    if (event.code === "conversation_busy") this.#reread(conversation);
     this.#tell("running");
-    this.#return(pending.answer);
+    this.#return(answer);
   }
 
-  #welcome(message) {
+  #welcome({ active_runs: active = [] }) {
+    this.#numWelcomes += 1;
     const shown = this.conversation;
-    // Questions on their way are sent again now, and find their runs by themselves.
-    if ([...this.#pending.values()].some(({ conversation }) => conversation === shown)) return;
-    for (const active of message.active_runs ?? []) {
-      if (active.conversation !== shown.id || this.#runs.answerOf(active.run) !== undefined) continue;
-      const answer = shown.messages.find(({ id }) => id === active.message);
-      if (answer === undefined) this.#reread();
-      else this.#follow(active.run, answer);
+    // What is on its way is sent again now, and finds its run by itself.
+    if (this.#sending.isInto(shown)) return;
+    let isStale = false;
+    for (const { run, conversation, message } of active) {
+      if (conversation !== shown.id || this.#runs.answerOf(run) !== undefined) continue;
+      const answer = shown.get(message);
+      if (answer?.isRunning) this.#live.followRun(run, answer);
+      else isStale = true;
     }
     // An answer that this page believes running, but no run writes, has ended meanwhile.
     const running = shown.runningAnswer;
-    if (running !== null && this.#runs.runOf(running) === null) this.#reread();
+    if (running !== null) isStale ||= this.#runs.runOf(running) === null;
+    // What happened elsewhere while nobody could tell this page.
+    else isStale ||= this.#numWelcomes > 1;
+    if (isStale) this.#reread();
   }
 
-  #follow(run, answer) {
-    if (!answer.isRunning) answer.beginReplay();
-    this.#runs.attach(run, answer);
-    this.#tell("running");
+  /** The server does not know a run (any more): what is stored is the truth. */
+  #lose(run) {
+    const conversation = this.#live.lose(run);
+    if (conversation === undefined || conversation === this.conversation) this.#reread();
   }
 
   #ended({ answer }) {
-    for (const [id, conversation] of this.#live) {
-      if (conversation.messages.includes(answer) && conversation.runningAnswer === null) this.#live.delete(id);
-    }
+    this.#live.ended(answer);
+    // One that failed without a word is no version any more.
+    if (this.conversation.has(answer) && answer.state === "error") this.#tell("branch");
     this.#tell("running");
     this.#tell("ended", answer);
     this.#return(answer);
@@ -244,45 +318,66 @@ export class Chat extends EventTarget {
 
   /** Who asked too long a question wants to shorten it, not to write it again. */
   #return(answer) {
-    const { messages } = this.conversation;
-    const question = messages[messages.indexOf(answer) - 1];
-    if (question !== undefined && TOO_LONG.has(answer.error?.code)) this.#tell("returned", question.text);
+    const question = this.conversation.has(answer) ? this.conversation.questionOf(answer) : null;
+    if (question !== null && TOO_LONG.has(answer.error?.code)) this.#tell("returned", question.text);
   }
 
   /** The stored conversation is the truth: reads it again. */
-  async #reread() {
-    const { id } = this.conversation;
-    if (id === null) return;
-    this.#live.delete(id);
-    for (const answer of this.conversation.messages) {
-      const run = answer instanceof Answer ? this.#runs.runOf(answer) : null;
-      if (run !== null) this.#runs.forget(run);
-    }
+  async #reread(conversation = this.conversation) {
+    const { id } = conversation;
+    if (id === null || this.#sending.isInto(conversation)) return;
+    const { numSent } = this.#sending;
+    let stored;
     try {
-      await this.open(id);
-    } catch {
+      stored = await api.conversation(id);
+    } catch (error) {
       // Offline again: the next welcome comes back to this.
+      if (error.status === 404) this.#deletedElsewhere({ conversation: id });
+      return;
     }
+    if (numSent !== this.#sending.numSent) {
+      // It may lack what was sent meanwhile.
+      await this.#reread(conversation);
+      return;
+    }
+    this.#live.drop(id);
+    this.#live.unfollow(conversation);
+    conversation.merge(stored);
+    this.#live.follow(stored, conversation);
+    if (conversation !== this.conversation) return;
+    this.#tell("branch");
+    this.#tell("running");
   }
 
-  #otherTab({ conversation }) {
-    if (conversation === this.conversation.id && !this.isRunning) this.#reread();
+  async #openedElsewhere({ run, conversation, title }) {
+    if (this.#runs.answerOf(run) !== undefined || this.#arriving.has(run)) return;
+    if (conversation !== this.conversation.id) {
+      this.#live.drop(conversation);
+      return;
+    }
+    this.conversation.title ??= title;
+    this.#arriving.add(run);
+    await this.#reread();
+    this.#arriving.delete(run);
   }
 
-  #fromStore(stored) {
-    const messages = path(stored.messages).map((message) =>
-      message.role === "user" ? new Question(message) : Answer.fromHistory(message),
-    );
-    const conversation = new Conversation(stored.id, stored.course, messages);
-    if (stored.active_run) {
-      const answer = conversation.runningAnswer ?? conversation.newestAnswer;
-      if (answer !== null) {
-        this.#live.set(stored.id, conversation);
-        if (!answer.isRunning) answer.beginReplay();
-        this.#runs.attach(stored.active_run, answer);
-      }
+  #changedElsewhere({ conversation, title }) {
+    if (conversation !== this.conversation.id) {
+      this.#live.drop(conversation);
+      return;
     }
-    return conversation;
+    const known = this.conversation.title;
+    if (title !== known) {
+      this.conversation.title = title;
+      this.#tell("renamed", { conversation, title });
+    }
+    // Where it has no other title, something else has changed.
+    if ((title === known || known === null) && !this.isRunning) this.#reread();
+  }
+
+  #deletedElsewhere({ conversation }) {
+    this.#live.drop(conversation);
+    if (conversation === this.conversation.id) this.#tell("gone", { conversation });
   }
 
   #show(conversation) {
@@ -294,15 +389,4 @@ export class Chat extends EventTarget {
   #tell(type, detail = null) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
-}
-
-/** The branch that ends in the newest message, oldest first. */
-function path(messages) {
-  const byId = new Map(messages.map((message) => [message.id, message]));
-  const branch = [];
-  for (let at = messages.at(-1); at !== undefined; at = byId.get(at.parent)) {
-    branch.unshift(at);
-    byId.delete(at.id);
-  }
-  return branch;
 }

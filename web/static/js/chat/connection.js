@@ -4,6 +4,13 @@ const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 15_000;
 const PING_MS = 20_000;
 const SILENCE_MS = 45_000;
+/** After sleep a live socket answers within this; a dead one looks alive for minutes. */
+const PROBE_MS = 3000;
+/** From the first byte to the welcome; a server that says nothing for so long is none. */
+const WELCOME_MS = 20_000;
+
+/** How the server closes when it has too much to do; how long to wait stands in the reason. */
+const OVERLOAD = 1013;
 
 /**
  * Events: "welcome" (detail: the message), "message" (detail: any other message), "state"
@@ -15,8 +22,11 @@ export class Connection extends EventTarget {
   #failures = 0;
   #timer = null;
   #heartbeat = null;
+  #probe = null;
   #lastHeard = 0;
   state = "connecting";
+  /** How the last socket was closed, or null. */
+  closeCode = null;
   /** When the pause before the next attempt ends (ms, performance.now), or null. */
   retryAt = null;
   /** Bytes of the largest message that the server takes; unlimited until it has said. */
@@ -27,13 +37,23 @@ export class Connection extends EventTarget {
     this.url = url;
     window.addEventListener("online", () => this.retryNow());
     document.addEventListener("visibilitychange", () => {
-      if (document.visibilityState === "visible") this.#check();
+      if (document.visibilityState === "visible") this.#wake();
     });
-    window.addEventListener("pageshow", () => this.#check());
+    window.addEventListener("pageshow", () => this.#wake());
+    // Not every page that was frozen was hidden too.
+    document.addEventListener("resume", () => this.#wake());
   }
 
   get isOpen() {
     return this.state === "open";
+  }
+
+  /** Why there is no connection: "busy" (the server has too much to do), "offline" (this device
+   * is), "lost" (anything else), or null where there is one. */
+  get cause() {
+    if (this.state !== "waiting") return null;
+    if (this.closeCode === OVERLOAD) return "busy";
+    return navigator.onLine ? "lost" : "offline";
   }
 
   open() {
@@ -43,6 +63,7 @@ export class Connection extends EventTarget {
     this.#setState("connecting");
     const socket = new WebSocket(this.url, ["lectern.v1"]);
     this.#socket = socket;
+    this.#probe = setTimeout(() => this.#abandon(), WELCOME_MS);
     socket.addEventListener("open", () => {
       socket.send(JSON.stringify({ type: "hello", locale: document.documentElement.lang }));
     });
@@ -50,7 +71,7 @@ export class Connection extends EventTarget {
       if (socket === this.#socket) this.#receive(event.data);
     });
     socket.addEventListener("close", (event) => {
-      if (socket === this.#socket) this.#lost(event.code);
+      if (socket === this.#socket) this.#lost(event.code, event.reason);
     });
   }
 
@@ -65,7 +86,7 @@ export class Connection extends EventTarget {
   close() {
     const socket = this.#socket;
     this.#socket = null;
-    clearInterval(this.#heartbeat);
+    this.#stopTimers();
     clearTimeout(this.#timer);
     this.#setState("closed");
     socket?.close();
@@ -77,6 +98,8 @@ export class Connection extends EventTarget {
 
   #receive(data) {
     this.#lastHeard = performance.now();
+    clearTimeout(this.#probe);
+    this.#probe = null;
     let message;
     try {
       message = JSON.parse(data);
@@ -88,37 +111,59 @@ export class Connection extends EventTarget {
       this.maxMessageBytes = message.limits?.max_message_bytes ?? Infinity;
       this.#setState("open");
       clearInterval(this.#heartbeat);
-      this.#heartbeat = setInterval(() => this.#check(true), PING_MS);
+      this.#heartbeat = setInterval(() => this.#beat(), PING_MS);
       this.dispatchEvent(new CustomEvent("welcome", { detail: message }));
     } else if (message.type !== "pong") {
       this.dispatchEvent(new CustomEvent("message", { detail: message }));
     }
   }
 
-  /** After sleep, a socket may look open and be dead: no word for too long means a new one. */
-  #check(ping = false) {
-    if (this.state === "waiting") {
+  /** No word for too long means a new socket. */
+  #beat() {
+    if (!this.isOpen) return;
+    if (performance.now() - this.#lastHeard > SILENCE_MS) this.#abandon();
+    else this.#ping();
+  }
+
+  /** The page is seen again, perhaps after sleep: a socket may look open and be dead. */
+  #wake() {
+    if (this.state === "waiting" && this.closeCode !== OVERLOAD) {
       this.retryNow();
     } else if (this.isOpen) {
-      if (performance.now() - this.#lastHeard > SILENCE_MS) {
-        const dead = this.#socket;
-        this.#lost(1006);
-        dead.close();
-      } else if (ping || document.visibilityState === "visible") {
-        this.#socket.send(JSON.stringify({ type: "ping" }));
-      }
+      this.#ping();
+      this.#probe ??= setTimeout(() => {
+        this.#abandon();
+        this.retryNow();
+      }, PROBE_MS);
     }
   }
 
-  #lost(code) {
+  #ping() {
+    this.#socket.send(JSON.stringify({ type: "ping" }));
+  }
+
+  #abandon() {
+    const dead = this.#socket;
+    this.#lost(1006, "");
+    dead.close();
+  }
+
+  #stopTimers() {
     clearInterval(this.#heartbeat);
+    clearTimeout(this.#probe);
+    this.#probe = null;
+  }
+
+  #lost(code, reason) {
+    this.#stopTimers();
     this.#socket = null;
     this.#failures += 1;
     const ceiling = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (this.#failures - 1));
     // Half of the pause is random, so that a class does not come back in one instant.
-    const pause = ceiling / 2 + (Math.random() * ceiling) / 2;
+    const pause = Math.max(ceiling / 2, askedPauseMs(code, reason)) + (Math.random() * ceiling) / 2;
     this.closeCode = code;
     this.retryAt = performance.now() + pause;
+    clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.open(), pause);
     this.#setState("waiting");
   }
@@ -128,6 +173,11 @@ export class Connection extends EventTarget {
     this.state = state;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
   }
+}
+
+/** How long the server has asked to stay away, in ms. */
+function askedPauseMs(code, reason) {
+  return code === OVERLOAD ? Number(/(\d+) ms/.exec(reason)?.[1] ?? 0) : 0;
 }
 
 /** How many bytes `value` has in a message: as JSON, in UTF-8. */

@@ -1,30 +1,43 @@
 // Questions and answers as the page knows them: from the history, or folded from a run's events.
 
 import { utf16Offset } from "../offsets.js";
+import { FOLDS, errorOf } from "./folds.js";
 
-/** Ends that nobody asked for, by the type of their detail; the store has the same rule. */
-const INTERRUPTED = new Set(["client_gone", "slow_client", "deadline", "shutdown"]);
-
+/**
+ * A question. It has the `key` that it was sent under from this page, and no `id` until the server
+ * has named it; `parent` is the id (or key) of the message that it follows, null at the beginning.
+ */
 export class Question {
-  constructor({ id = null, parent = null, text, key = null }) {
+  constructor({ id = null, parent = null, text, key = null, updated_at: updatedAt = null }) {
     this.id = id;
     this.parent = parent;
     this.text = text;
-    /** The idempotency key under which it was sent from this page. */
     this.key = key;
+    this.updatedAt = updatedAt;
   }
 }
 
 /**
  * An answer. `state` is "running", "finished", "stopped", "interrupted" or "error"; `phase`, while
- * it runs, is "sending", "searching", "queued", "reading" or "writing". Every change is told by a
- * "change" event (detail "text" where only text was added).
+ * it runs, is "sending", "searching", "queued", "reading", "thinking" or "writing". Every change is
+ * told by a "change" event (detail "text" where only text was added, of the answer or of its
+ * thinking).
  */
 export class Answer extends EventTarget {
   id = null;
+  key = null;
+  /** The id (or key) of the question, null for a summary. */
+  parent = null;
+  updatedAt = null;
+  /** Whether it is the summary of an earlier conversation, which no question precedes. */
+  isSummary = false;
+  /** Of a summary: id of the message up to which it goes, in a conversation that may be gone. */
+  carriedFrom = null;
   state = "running";
   phase = "sending";
   text = "";
+  /** What the model wrote before it answered; no part of the answer. */
+  thinking = "";
   seams = [];
   passages = [];
   passagesDropped = 0;
@@ -39,25 +52,51 @@ export class Answer extends EventTarget {
   maxTokens = null;
   maxTokensLowered = false;
   queuePosition = null;
+  /** How long the server expects it to wait in line, in ms; null where it cannot say. */
+  etaMs = null;
   progress = null;
   finishReason = null;
   finishDetail = null;
   usage = null;
   timing = null;
   canContinue = false;
+  /** Whether its last continuation can be taken back. */
+  canUndo = false;
   error = null;
   isStopping = false;
-  /** Length of the text before the run that is writing now: 0, or the whole text at a Continue. */
+  /** The last continuation is being taken back. */
+  isUndoing = false;
+  /** When it was asked for, or first followed, and when its text last grew (performance.now). */
+  startedAt = null;
+  lastDeltaAt = null;
+  /** What this page has sent for it, to be sent again where the server refused it. */
+  request = null;
+  /** Lengths of what stood before the run that is writing now. */
   base = 0;
+  thinkingBase = 0;
+  #thinkingSince = null;
+  #thoughtMs = null;
 
+  /** One that is about to be asked for. */
+  constructor({ key = null, parent = null, isSummary = false, carriedFrom = null } = {}) {
+    super();
+    Object.assign(this, { key, parent, isSummary, carriedFrom });
+  }
+
+  /** An answer as the API tells it. */
   static fromHistory(message) {
     const answer = new Answer();
+    const text = message.text ?? "";
     Object.assign(answer, {
       id: message.id,
+      parent: message.parent ?? null,
+      updatedAt: message.updated_at ?? null,
+      isSummary: message.role === "summary",
       state: message.state,
       phase: "searching",
-      text: message.text ?? "",
-      seams: (message.seams ?? []).map((offset) => utf16Offset(message.text, offset)),
+      text,
+      thinking: message.thinking ?? "",
+      seams: (message.seams ?? []).map((offset) => utf16Offset(text, offset)),
       passages: message.passages ?? [],
       passagesDropped: message.passages_dropped ?? 0,
       notFound: message.not_found ?? false,
@@ -72,6 +111,7 @@ export class Answer extends EventTarget {
       usage: message.usage ?? null,
       timing: message.timing ?? null,
       canContinue: message.can_continue ?? false,
+      canUndo: message.can_undo ?? false,
     });
     if (answer.state === "error") answer.error = errorOf(message.finish_detail ?? {});
     return answer;
@@ -81,18 +121,56 @@ export class Answer extends EventTarget {
     return this.state === "running";
   }
 
+  get isThinking() {
+    return this.isRunning && this.phase === "thinking";
+  }
+
+  /** How long it thought, in ms: as the server has timed it, else as this page has; null: unknown. */
+  get thinkingMs() {
+    if (this.timing?.thinking_ms !== undefined) return this.timing.thinking_ms;
+    if (this.#thinkingSince === null) return this.#thoughtMs;
+    return (this.#thoughtMs ?? 0) + performance.now() - this.#thinkingSince;
+  }
+
+  /** Whether it goes on, or has gone on, from where it was cut. */
+  get isContinued() {
+    return this.seams.length > 0;
+  }
+
+  /** The first question that the model saw: its id; null: all; undefined: an answer of old. */
+  get viewFrom() {
+    return this.context?.view_from;
+  }
+
+  /** Tokens of the window that the answer, with all that it was made from, took; null: unknown. */
+  get windowUsed() {
+    return this.context?.window_used ?? null;
+  }
+
+  /** What it cost, as the server tells it ({total, currency, …}); null where no prices are set. */
+  get cost() {
+    return this.usage?.cost ?? null;
+  }
+
+  /** The usage of each part of an answer that was continued; empty for one that was not. */
+  get parts() {
+    return this.usage?.parts ?? [];
+  }
+
   /** A Continue was asked for: the text stays, and a seam marks where the new part begins. */
   beginContinuation() {
     this.base = this.text.length;
+    this.thinkingBase = this.thinking.length;
     this.#begin();
     this.seams = [...this.seams, this.base];
     this.#changed();
   }
 
-  /** The same question is asked again: everything that the first attempt left goes. */
+  /** The same is sent again: everything that the refused attempt left goes. */
   restart() {
-    const { id } = this;
-    Object.assign(this, new Answer(), { id });
+    const { id, request } = this;
+    Object.assign(this, new Answer(this), { id, request });
+    this.#begin();
     this.#changed();
   }
 
@@ -104,17 +182,30 @@ export class Answer extends EventTarget {
     this.#changed();
   }
 
+  /** It has just been asked for from this page. */
+  began() {
+    this.startedAt = performance.now();
+    this.lastDeltaAt = null;
+  }
+
+  /** The server has refused it. */
   fail(error) {
-    this.state = "error";
+    this.end("error");
     this.error = errorOf(error);
-    this.isStopping = false;
     this.#changed();
   }
 
-  /** The connection to the run is gone for good; what is stored is the truth (see history). */
-  adopt(stored) {
-    Object.assign(this, stored);
-    this.isStopping = false;
+  /** What is stored is the truth: takes it all over, if it says anything else. */
+  takeOver(stored) {
+    const isSame = signature(this) === signature(stored);
+    const { key, startedAt } = this;
+    Object.assign(this, stored, { key, startedAt, carriedFrom: stored.carriedFrom ?? this.carriedFrom });
+    this.#thinkingSince = null;
+    if (!isSame) this.#changed();
+  }
+
+  /** Shows that something else than its text has changed. */
+  touch() {
     this.#changed();
   }
 
@@ -122,8 +213,37 @@ export class Answer extends EventTarget {
   apply(event) {
     const fold = FOLDS[event.type];
     if (fold === undefined) return;
+    const { phase } = this;
     fold(this, event);
-    this.#changed(event.type === "delta" ? "text" : "all");
+    const isGrowth = (event.type === "delta" || event.type === "thinking") && phase === this.phase;
+    this.#changed(isGrowth ? "text" : "all");
+  }
+
+  /** For the folds: thinking goes on. */
+  beganThinking() {
+    this.lastDeltaAt = performance.now();
+    this.#thinkingSince ??= this.lastDeltaAt;
+  }
+
+  /** For the folds: the answer's own text goes on, so that thinking has ended. */
+  beganWriting() {
+    this.#endThinking();
+    this.lastDeltaAt = performance.now();
+    this.phase = "writing";
+  }
+
+  /** For the folds: it has ended in `state`. */
+  end(state) {
+    this.#endThinking();
+    this.state = state;
+    this.isStopping = false;
+    this.isUndoing = false;
+  }
+
+  #endThinking() {
+    if (this.#thinkingSince === null) return;
+    this.#thoughtMs = (this.#thoughtMs ?? 0) + performance.now() - this.#thinkingSince;
+    this.#thinkingSince = null;
   }
 
   #begin() {
@@ -133,9 +253,14 @@ export class Answer extends EventTarget {
     this.finishReason = null;
     this.finishDetail = null;
     this.canContinue = false;
+    this.canUndo = false;
+    this.updatedAt = null;
     this.isStopping = false;
+    this.isUndoing = false;
     this.progress = null;
     this.queuePosition = null;
+    this.etaMs = null;
+    this.began();
   }
 
   #changed(what = "all") {
@@ -143,82 +268,11 @@ export class Answer extends EventTarget {
   }
 }
 
-const FOLDS = {
-  accepted(answer, event) {
-    answer.id = event.message;
-    answer.phase = "searching";
-  },
-  queued(answer, event) {
-    answer.phase = "queued";
-    answer.queuePosition = event.position;
-  },
-  retrieval(answer, event) {
-    answer.passages = event.passages;
-    answer.passagesDropped = event.dropped;
-    answer.notFound = event.not_found ?? false;
-    answer.phase = "reading";
-  },
-  context(answer, event) {
-    answer.context = event;
-  },
-  start(answer, event) {
-    answer.phase = "reading";
-    answer.model = event.model;
-    answer.maxTokens = event.max_tokens;
-    answer.maxTokensLowered = event.max_tokens_lowered ?? false;
-    if (event.continued && answer.base === 0) answer.base = answer.seams.at(-1) ?? answer.text.length;
-    answer.text = answer.text.slice(0, answer.base);
-    // Told anew at the end, for the whole text.
-    answer.citations = null;
-    answer.noSupport = false;
-  },
-  progress(answer, event) {
-    answer.progress = event.total > 0 ? event.prefilled / event.total : null;
-  },
-  delta(answer, event) {
-    answer.text += event.text;
-    answer.phase = "writing";
-  },
-  snapshot(answer, event) {
-    answer.text = answer.text.slice(0, answer.base) + event.text;
-    answer.phase = "writing";
-  },
-  citation(answer, { n, start, end, marks, by }) {
-    answer.citations = [...(answer.citations ?? []), { n, start, end, marks, by }];
-  },
-  finish(answer, event) {
-    answer.citations ??= [];
-    answer.noSupport = event.no_support ?? false;
-    answer.passages = answer.passages.map((passage) => ({ ...passage, marks: marksOf(answer.citations, passage.n) }));
-    answer.finishReason = event.finish_reason;
-    answer.finishDetail = event.finish_detail;
-    answer.usage = event.usage;
-    answer.timing = event.timing;
-    answer.canContinue = event.can_continue;
-    answer.isStopping = false;
-    if (event.finish_detail.type === "not_found") answer.notFound = true;
-    answer.state = stateOf(event);
-    if (answer.state === "error") answer.error = errorOf(event.finish_detail);
-  },
-  error(answer, event) {
-    answer.state = "error";
-    answer.isStopping = false;
-    answer.error = errorOf(event);
-  },
-};
-
-/** All that is marked in passage `n`, each range once. */
-function marksOf(citations, n) {
-  const marks = citations.filter((citation) => citation.n === n).flatMap((citation) => citation.marks);
-  return [...new Map(marks.map((mark) => [mark.join(), mark])).values()].sort((a, b) => a[0] - b[0]);
-}
-
-function stateOf({ finish_reason: reason, finish_detail: { type } }) {
-  if (reason === "error") return "error";
-  if (type === "cancelled") return "stopped";
-  return INTERRUPTED.has(type) ? "interrupted" : "finished";
-}
-
-function errorOf({ code, message, retryable, retry_after_ms: retryAfterMs }) {
-  return { code: code ?? "internal", message: message ?? "", retryable: retryable ?? true, retryAfterMs };
+/** What a reader sees of an answer; equal where nothing is to be shown again. */
+function signature(answer) {
+  const { state, text, thinking, seams, finishDetail, canContinue, canUndo, feedback, passages, citations, isUndoing } = answer;
+  return JSON.stringify([
+    ...[state, text, thinking.length, seams, finishDetail?.type, canContinue, canUndo, isUndoing],
+    ...[feedback, passages.length, citations?.length, answer.usage?.total_tokens],
+  ]);
 }

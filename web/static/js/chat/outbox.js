@@ -5,6 +5,8 @@ import { messageBytes } from "./connection.js";
 import { keep, kept } from "../preferences.js";
 
 const KEY = "lectern.outbox";
+/** How a server, or what stands before it, closes at a message that it does not take. */
+const TOO_BIG = 1009;
 
 /**
  * Event "too-long" (detail: the message): the server would close the connection at it, again and
@@ -22,6 +24,9 @@ export class Outbox extends EventTarget {
     }
     connection.addEventListener("welcome", () => {
       for (const message of this.messages) this.#deliver(message);
+    });
+    connection.addEventListener("state", () => {
+      if (connection.state === "waiting" && connection.closeCode === TOO_BIG) this.#dropLargest();
     });
   }
 
@@ -45,11 +50,26 @@ export class Outbox extends EventTarget {
     if (this.#messages.delete(id)) this.#save();
   }
 
+  /** What waits is nobody's who is here now. */
+  clear() {
+    this.#messages.clear();
+    this.#save();
+  }
+
   #deliver(message) {
     if (messageBytes(message) <= this.#connection.maxMessageBytes) {
       this.#connection.send(message);
       return;
     }
+    this.#drop(message);
+  }
+
+  #dropLargest() {
+    const [largest] = this.messages.sort((a, b) => messageBytes(b) - messageBytes(a));
+    if (largest !== undefined) this.#drop(largest);
+  }
+
+  #drop(message) {
     this.settle(message.id);
     this.dispatchEvent(new CustomEvent("too-long", { detail: message }));
   }

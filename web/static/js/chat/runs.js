@@ -1,7 +1,7 @@
 // Running answers: each event applied once and in order, whatever happens to the connection.
 
 /** Events without which the text would be wrong: only these make a missing number a gap. */
-const TEXTUAL = new Set(["delta", "citation", "finish", "error"]);
+const TEXTUAL = new Set(["delta", "thinking", "citation", "finish", "error"]);
 
 class Follower {
   seq = 0;

@@ -1,5 +1,6 @@
 // Who is here: the account's name, the way out, and the ways to other courses.
 
+import { api } from "../api.js";
 import { element, fill } from "../elements.js";
 import { t } from "../i18n.js";
 
@@ -26,4 +27,13 @@ export function showAccount(root, me, course, leave) {
       ? link("/login", t("account.enter"))
       : element("span", { class: "account-line" }, element("a", { class: "quiet account-name", href: "/account", dir: "auto", title: t("account.data") }, me.name), out),
   );
+}
+
+/** Ends the session and goes to the login. */
+export async function logOut(connection) {
+  // Before the session ends: the server closes its sockets, which this page would take for an
+  // account that has ended, and it would go to the login a second time.
+  connection.close();
+  await api.logOut();
+  location.assign("/login");
 }

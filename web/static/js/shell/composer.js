@@ -1,17 +1,17 @@
-// Where a question is written. Enter sends, but never while an input method composes.
+// Where a question is written, and its draft kept.
 
 import { messageBytes } from "../chat/connection.js";
 import { number, t } from "../i18n.js";
-import { keep, kept } from "../preferences.js";
+import { EnterKey } from "./enter-key.js";
+import { draftOf, keepDraft } from "./drafts.js";
 
-const DRAFT = "lectern.draft.";
 const TALLEST_PX = 220;
 const CERTAINLY_TALL_CHARS = 10_000;
 /** Room for what is sent around the text. */
 const ENVELOPE_BYTES = 512;
 const KB = 1024;
 
-/** Events: "ask" (detail: the text), "stop". */
+/** Events: "ask" (detail: the text), "stop", "change" (the text is another one). */
 export class Composer extends EventTarget {
   #form;
   #input;
@@ -21,10 +21,10 @@ export class Composer extends EventTarget {
   #connection;
   /** Bytes of the text that was too long to be sent, or null. */
   #excess = null;
-  #isComposing = false;
   #isRunning = false;
-  #draftKey = DRAFT;
-  #touch = window.matchMedia("(pointer: coarse) and (hover: none)");
+  /** Whose draft this is: a conversation, or null for a new one. */
+  #conversation = null;
+  #enter;
 
   constructor(form, note, connection) {
     super();
@@ -39,15 +39,13 @@ export class Composer extends EventTarget {
       this.#submit();
     });
     this.#stop.addEventListener("click", () => this.dispatchEvent(new Event("stop")));
-    this.#input.addEventListener("compositionstart", () => (this.#isComposing = true));
-    this.#input.addEventListener("compositionend", () => (this.#isComposing = false));
     this.#input.addEventListener("input", () => this.#changed());
-    this.#input.addEventListener("keydown", (event) => this.#key(event));
+    this.#enter = new EnterKey(this.#input, () => this.#submit());
     // A click anywhere in the box means the text.
     form.addEventListener("click", (event) => {
       if (event.target === form) this.#input.focus();
     });
-    this.#changed();
+    this.refresh();
   }
 
   get text() {
@@ -59,11 +57,28 @@ export class Composer extends EventTarget {
     this.#changed();
   }
 
+  /** Whether a question could be written here now, and none is. */
+  get isIdle() {
+    return document.activeElement === this.#input && this.#input.value === "";
+  }
+
+  /** Whether one is being written. */
+  get isWriting() {
+    return document.activeElement === this.#input && this.#input.value !== "";
+  }
+
   /** Each conversation has its own draft, which outlives a reload. */
   useDraft(conversation) {
-    this.#draftKey = DRAFT + (conversation ?? "new");
-    this.#input.value = kept("localStorage", this.#draftKey) ?? "";
-    this.#changed();
+    this.#conversation = conversation;
+    this.text = draftOf(conversation);
+  }
+
+  /** The new conversation has got its name: what is written meanwhile belongs there. */
+  moveDraft(conversation) {
+    const written = this.text;
+    keepDraft(this.#conversation, "");
+    this.#conversation = conversation;
+    this.text = written;
   }
 
   /** While an answer runs, the send button is the stop button; the next question can be written. */
@@ -81,13 +96,23 @@ export class Composer extends EventTarget {
     this.#stop.disabled = value;
   }
 
-  /** Where that would open a keyboard over the page, it is left to the reader. */
-  focus() {
-    if (!this.#touch.matches) this.#input.focus({ preventScroll: true });
+  /** Whether the server would not take a question so long. */
+  isTooLong(text) {
+    return messageBytes(text) > this.#maxBytes;
   }
 
-  /** Shows the note again, in the language of now. */
+  /** Where that would open a keyboard over the page, it is left to the reader. */
+  focus() {
+    if (!this.#enter.isTouch) this.focusNow();
+  }
+
+  focusNow() {
+    this.#input.focus({ preventScroll: true });
+  }
+
+  /** Shows what it says again, in the language of now. */
   refresh() {
+    this.#send.title = this.#enter.isTouch ? t("composer.send") : t("composer.sendKey");
     const isTooLong = this.#excess !== null;
     // Before it is filled: a region that is hidden announces nothing.
     this.#note.hidden = !isTooLong;
@@ -102,23 +127,6 @@ export class Composer extends EventTarget {
 
   get #maxBytes() {
     return this.#connection.maxMessageBytes - ENVELOPE_BYTES;
-  }
-
-  #key(event) {
-    if (event.key === "Escape" && this.#isRunning && !this.#composes(event)) {
-      this.dispatchEvent(new Event("stop"));
-      return;
-    }
-    if (event.key !== "Enter" || event.shiftKey || this.#composes(event)) return;
-    // On a phone's keyboard Enter is the only way to break a line.
-    if (this.#touch.matches && !event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    this.#submit();
-  }
-
-  /** keyCode 229 is what Safari gives the Enter that ends a composition, after its end event. */
-  #composes(event) {
-    return this.#isComposing || event.isComposing || event.key === "Process" || event.keyCode === 229;
   }
 
   #submit() {
@@ -137,7 +145,7 @@ export class Composer extends EventTarget {
 
   #changed() {
     const { value } = this.#input;
-    keep("localStorage", this.#draftKey, value);
+    keepDraft(this.#conversation, value);
     if (this.#excess !== null) {
       this.#excess = null;
       this.refresh();
@@ -145,7 +153,7 @@ export class Composer extends EventTarget {
     this.#send.disabled = !value.trim();
     this.#fit();
     this.#form.classList.toggle("has-text", value !== "");
-    this.#send.title = this.#touch.matches ? t("composer.send") : t("composer.sendKey");
+    this.dispatchEvent(new Event("change"));
   }
 
   #fit() {
@@ -153,7 +161,7 @@ export class Composer extends EventTarget {
     style.height = "auto";
     // A long text is tall in any case; each measuring would lay out all of it.
     const height = value.length > CERTAINLY_TALL_CHARS ? Infinity : this.#input.scrollHeight;
+    // The stylesheet allows less where the window is low.
     style.height = `${Math.min(height, TALLEST_PX)}px`;
-    style.overflowY = height > TALLEST_PX ? "auto" : "hidden";
   }
 }

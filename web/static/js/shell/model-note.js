@@ -9,12 +9,12 @@ export class ModelNote {
   #root;
   #model = null;
 
-  constructor(root) {
+  constructor(root, connection) {
     this.#root = root;
-  }
-
-  set model(model) {
-    this.#model = model;
+    connection.addEventListener("welcome", ({ detail }) => {
+      this.#model = detail.model ?? null;
+      this.refresh();
+    });
     this.refresh();
   }
 
@@ -68,6 +68,6 @@ export class ConnectionBar {
     // Before it is filled: a region that is hidden announces nothing.
     this.#root.hidden = false;
     const waits = this.#connection.state === "waiting";
-    fill(this.#root, icon("info"), element("span", {}, t(waits ? "connection.lost" : "connection.connecting")), waits ? button : null);
+    fill(this.#root, icon("info"), element("span", {}, t(waits ? `connection.${this.#connection.cause}` : "connection.connecting")), waits ? button : null);
   }
 }

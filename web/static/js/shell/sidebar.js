@@ -1,43 +1,55 @@
-// Courses and conversations. On a narrow screen a drawer.
+// Courses, the search and the conversations. On a narrow screen a drawer.
 
-import { api } from "../api.js";
 import { element, fill } from "../elements.js";
-import { language, languageTag, t } from "../i18n.js";
+import { language } from "../i18n.js";
+import { ConversationList, opensElsewhere } from "./conversation-list.js";
+import { Search } from "./search.js";
 
-const DAY_MS = 86_400_000;
-
-/** Events: "course" (detail: id), "open" (detail: conversation id), "new". */
+/**
+ * Events: "course" (detail: id), "open" (detail: {id, message}), "new", "listed" (detail: the
+ * conversations that were read), "say" and "failed" (detail: words).
+ */
 export class Sidebar extends EventTarget {
   #root;
   #select;
   #list;
+  #search;
   #backdrop;
   #opener;
   #narrow = window.matchMedia("(max-width: 860px)");
   #courses = [];
-  #conversations = null;
-  #current = null;
 
-  constructor({ root, backdrop, opener }) {
+  /** `actions`: what a conversation's menu calls: {rename(conversation), remove(conversation)}. */
+  constructor({ root, backdrop, opener, actions }) {
     super();
     this.#root = root;
     this.#backdrop = backdrop;
     this.#opener = opener;
     this.#select = root.querySelector(".course-select");
-    this.#list = root.querySelector(".conversations");
+    this.#list = new ConversationList(root.querySelector(".conversations"), actions);
+    this.#search = new Search(root.querySelector(".search-input"));
     this.#select.addEventListener("change", () => this.#tell("course", this.#select.value));
-    root.querySelector(".new-conversation").addEventListener("click", (event) => {
-      event.preventDefault();
+    for (const link of document.querySelectorAll("a.new-conversation, a.topbar-new")) {
+      link.addEventListener("click", (event) => {
+        if (opensElsewhere(event)) return;
+        event.preventDefault();
+        this.close();
+        this.#tell("new");
+      });
+    }
+    this.#list.addEventListener("open", ({ detail }) => {
       this.close();
-      this.#tell("new");
+      this.#tell("open", detail);
     });
+    this.#list.addEventListener("listed", ({ detail }) => this.#tell("listed", detail));
+    this.#search.addEventListener("found", ({ detail }) => this.#list.showFound(detail.query, detail.conversations));
+    for (const type of ["say", "failed"]) this.#search.addEventListener(type, ({ detail }) => this.#tell(type, detail));
     opener.addEventListener("click", () => this.#setOpen(true));
     root.querySelector(".sidebar-close").addEventListener("click", () => this.close());
     backdrop.addEventListener("click", () => this.close());
     root.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.close();
+      if (event.key === "Escape" && !event.isComposing && this.close()) event.preventDefault();
     });
-    this.#list.addEventListener("click", (event) => this.#clicked(event));
     this.#narrow.addEventListener("change", () => this.#setOpen(false));
     this.#setOpen(false);
   }
@@ -49,20 +61,24 @@ export class Sidebar extends EventTarget {
     this.#select.disabled = courses.length < 2;
   }
 
-  /** Reads the list again: a title or an order may have changed. */
-  async reload(course) {
-    try {
-      this.#conversations = await api.conversations(course);
-    } catch {
-      // The list stays as it was; the next change reads it again.
-      this.#conversations ??= [];
-    }
-    this.#render();
+  /** Reads the list of `course` (null: of none) again: a title or an order may have changed. */
+  reload(course) {
+    this.#search.course = course;
+    if (course === null) return;
+    this.#list.reload(course);
+    this.#search.refresh();
   }
 
   set current(conversation) {
-    this.#current = conversation;
-    this.#render();
+    this.#list.current = conversation;
+  }
+
+  rename(id, title) {
+    this.#list.rename(id, title);
+  }
+
+  remove(id) {
+    this.#list.remove(id);
   }
 
   refresh() {
@@ -70,14 +86,21 @@ export class Sidebar extends EventTarget {
       const course = this.#courses.find(({ id }) => id === option.value);
       if (course) option.textContent = courseTitle(course);
     }
-    this.#render();
+    this.#list.refresh();
   }
 
+  /** Opens the drawer, if it is one, at the search. */
+  search() {
+    if (this.#narrow.matches) this.#setOpen(true);
+    this.#search.focus();
+  }
+
+  /** Closes the drawer; whether it was open. */
   close() {
-    if (this.#narrow.matches && this.#root.classList.contains("is-open")) {
-      this.#setOpen(false);
-      this.#opener.focus();
-    }
+    if (!this.#narrow.matches || !this.#root.classList.contains("is-open")) return false;
+    this.#setOpen(false);
+    this.#opener.focus();
+    return true;
   }
 
   #setOpen(open) {
@@ -89,46 +112,6 @@ export class Sidebar extends EventTarget {
     if (isDrawer && open) this.#root.querySelector(".sidebar-close").focus();
   }
 
-  #render() {
-    if (this.#conversations === null) return;
-    if (this.#conversations.length === 0) {
-      fill(this.#list, element("p", { class: "conversations-none" }, t("sidebar.none")));
-      return;
-    }
-    const groups = new Map();
-    for (const conversation of this.#conversations) {
-      const name = dayName(conversation.updated_at);
-      groups.set(name, [...(groups.get(name) ?? []), conversation]);
-    }
-    fill(
-      this.#list,
-      [...groups].map(([name, conversations]) =>
-        element(
-          "section",
-          {},
-          element("h2", { class: "conversations-day" }, name),
-          element("ul", {}, conversations.map((conversation) => element("li", {}, this.#link(conversation)))),
-        ),
-      ),
-    );
-  }
-
-  #link({ id, title }) {
-    return element(
-      "a",
-      { href: `/c/${encodeURIComponent(id)}`, class: "conversation", "aria-current": id === this.#current ? "page" : null, data: { id }, dir: "auto" },
-      title || t("sidebar.untitled"),
-    );
-  }
-
-  #clicked(event) {
-    const link = event.target.closest("a.conversation");
-    if (link === null || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
-    event.preventDefault();
-    this.close();
-    this.#tell("open", link.dataset.id);
-  }
-
   #tell(type, detail = null) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
@@ -137,15 +120,4 @@ export class Sidebar extends EventTarget {
 /** A course's title in the page's language. */
 export function courseTitle(course) {
   return (language() === "zh" && course.title_zh) || course.title;
-}
-
-function dayName(time) {
-  const date = new Date(time);
-  const today = new Date();
-  today.setHours(0, 0, 0, 0);
-  if (Number.isNaN(date.getTime())) return t("sidebar.earlier");
-  if (date >= today) return t("sidebar.today");
-  if (date >= today - DAY_MS) return t("sidebar.yesterday");
-  if (date >= today - 6 * DAY_MS) return t("sidebar.week");
-  return new Intl.DateTimeFormat(languageTag(), { year: "numeric", month: "long" }).format(date);
 }

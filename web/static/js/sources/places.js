@@ -43,3 +43,40 @@ export function withMarks(text, marks, mark) {
   }
   return [...parts, piece(at)].filter((part) => part !== "");
 }
+
+/**
+ * Some `num` characters of `text` (code points) around its first mark, from word to word: {text,
+ * marks, isBegun, isEnded}, with whether something of the passage stands before and behind.
+ */
+export function excerpt(text, marks, num) {
+  const points = Array.from(text);
+  const first = Math.min(...marks.map(([start]) => start), points.length);
+  const last = marks.length > 0 ? Math.min(points.length, marks.find(([start]) => start === first)[1]) : 0;
+  // The room is shared: a little before the sentence, the rest behind it.
+  const room = Math.max(0, num - Math.max(0, last - first));
+  let from = marks.length > 0 ? Math.max(0, first - Math.floor(room / 3)) : 0;
+  if (from > 0) from = beginning(points, from, first);
+  const to = ending(points, Math.min(points.length, from + num));
+  const moved = marks.map(([start, end]) => [Math.max(0, start - from), Math.min(end, to) - from]);
+  return {
+    text: points.slice(from, to).join(""),
+    marks: moved.filter(([start, end]) => start < end),
+    isBegun: from > 0,
+    isEnded: to < points.length,
+  };
+}
+
+/** Where a word begins between `from` and `limit`, else `from`. */
+function beginning(points, from, limit) {
+  for (let at = from; at < limit; at += 1) if (/\s/.test(points[at - 1])) return at;
+  return from;
+}
+
+const LONGEST_WORD = 24;
+
+/** Where a word ends shortly before `to`, else `to`. */
+function ending(points, to) {
+  if (to === points.length) return to;
+  for (let at = to; at > Math.max(0, to - LONGEST_WORD); at -= 1) if (/\s/.test(points[at])) return at;
+  return to;
+}

@@ -1,23 +1,25 @@
-// The panel beside the transcript: a whole material, the passage that was used, and in it the
+// The panel beside the transcript: a material around the passage that was used, and in it the
 // sentences that support the answer.
 
-import { api } from "../api.js";
-import { element, fill } from "../elements.js";
+import { element, fill, icon } from "../elements.js";
 import { t } from "../i18n.js";
-import { dressCode } from "../answer/code-blocks.js";
-import { parseBlocks, renderBlocks } from "../answer/markdown.js";
-import { markTexts } from "./marking.js";
-import { typeset } from "../answer/math.js";
-import { locatorText, withMarks } from "./places.js";
 import { cleaned } from "../answer/seams.js";
+import { markTexts } from "./marking.js";
+import { MaterialText } from "./material-text.js";
+import { renderMaterial, renderPassage } from "./material-view.js";
+import { locatorText, withMarks } from "./places.js";
 
-const ENDS_CHARS = 48;
+/** A material that comes sooner than this is shown without the passage alone before it. */
+const PATIENCE_MS = 150;
 
 export class SourcePanel {
   #dialog;
   #title;
   #locator;
+  #links;
   #body;
+  #material = null;
+  #passage = null;
   #opener = null;
   #wide = window.matchMedia("(min-width: 1100px)");
 
@@ -26,10 +28,13 @@ export class SourcePanel {
     this.#title = dialog.querySelector(".panel-title");
     this.#locator = dialog.querySelector(".panel-locator");
     this.#body = dialog.querySelector(".panel-body");
+    this.#links = element("p", { class: "panel-links" });
+    this.#locator.after(this.#links);
     dialog.querySelector(".panel-close").addEventListener("click", () => this.close());
     dialog.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
         event.preventDefault();
+        event.stopPropagation();
         this.close();
       }
     });
@@ -39,29 +44,36 @@ export class SourcePanel {
     dialog.addEventListener("close", () => this.#closed());
   }
 
-  /** Shows the passage at once, and the material around it when it is there. */
+  get isOpen() {
+    return this.#dialog.open;
+  }
+
+  /** Shows the material around a passage; where there is none, or until it is there, the passage. */
   async open(passage) {
-    this.#opener = document.activeElement;
+    this.#opener = new Opener(document.activeElement);
+    this.#passage = passage;
+    this.#material = null;
     this.#title.textContent = passage.title;
-    this.#locator.textContent = locatorText(passage);
-    fill(this.#body, marked(renderBlocks(parseBlocks(cleaned(passage.text)))));
-    this.#dress(passage);
+    fill(this.#links);
+    fill(this.#body);
+    this.refresh();
     if (!this.#dialog.open) {
       if (this.#wide.matches) this.#dialog.show();
       else this.#dialog.showModal();
     }
     document.documentElement.classList.add("has-panel");
     this.#dialog.querySelector(".panel-close").focus();
-    if (!passage.material) return;
-    const shown = passage.id;
-    this.#dialog.dataset.passage = shown;
+    if (!passage.material) {
+      this.#showPassage();
+      return;
+    }
+    const timer = setTimeout(() => this.#showPassage(), PATIENCE_MS);
     try {
-      const material = await api.material(passage.material);
-      if (this.#dialog.dataset.passage !== shown) return;
-      this.#title.textContent = material.title;
-      this.#showMaterial(cleaned(material.text), passage);
+      await this.#showMaterial(passage, () => clearTimeout(timer));
     } catch {
-      this.#body.append(element("p", { class: "panel-note" }, t("source.unavailable")));
+      clearTimeout(timer);
+      if (this.#passage !== passage) return;
+      this.#showPassage(t("source.unavailable"));
     }
   }
 
@@ -69,75 +81,121 @@ export class SourcePanel {
     this.#dialog.close();
   }
 
+  /** The language has changed. */
+  refresh() {
+    if (this.#passage === null) return;
+    this.#locator.textContent = locatorText(this.#passage);
+    this.#showLinks();
+  }
+
   #closed() {
     document.documentElement.classList.remove("has-panel");
-    this.#opener?.focus?.({ preventScroll: true });
+    this.#passage = null;
+    this.#opener?.focus();
+    this.#opener = null;
   }
 
-  #showMaterial(text, passage) {
-    const range = locate(text, cleaned(passage.text));
-    if (range === null) return;
-    const blocks = parseBlocks(text);
-    const nodes = [];
-    let inside = [];
-    blocks.forEach((block, index) => {
-      const end = blocks[index + 1]?.start ?? text.length;
-      const overlaps = block.start < range.end && end > range.start;
-      if (overlaps) inside.push(block);
-      if (!overlaps || index === blocks.length - 1) {
-        if (inside.length > 0) nodes.push(marked(renderBlocks(inside)));
-        inside = [];
-        if (!overlaps) nodes.push(renderBlocks([block]));
-      }
-    });
-    fill(this.#body, nodes);
-    this.#dress(passage);
+  #showPassage(note = null) {
+    const { text } = this.#passage;
+    fill(this.#body, text ? renderPassage(text) : null, note && element("p", { class: "panel-note" }, note));
+    this.#showMarks();
   }
 
-  #dress(passage) {
+  async #showMaterial(passage, ready) {
+    const isWanted = () => this.#passage === passage;
+    const material = await MaterialText.around(passage);
+    const nodes = isWanted() ? await renderMaterial(material.text, material.format, material.range, isWanted) : null;
+    ready();
+    if (nodes === null || !isWanted()) return;
+    this.#material = material;
+    this.#title.textContent = material.title;
+    if (material.range === null && passage.text) {
+      // What was used comes first: the material has another text now.
+      nodes.unshift(renderPassage(passage.text), element("p", { class: "panel-note" }, t("source.changed")));
+    }
+    fill(this.#body, this.#more("earlier"), nodes, this.#more("later"));
+    this.#showLinks();
+    this.#showMarks();
+  }
+
+  #showLinks() {
+    const address = `/api/materials/${encodeURIComponent(this.#passage.material)}/original`;
+    fill(this.#links, this.#material?.hasOriginal ? element("a", { class: "link-button", href: address, download: true }, icon("external"), t("source.original")) : null);
+  }
+
+  #showMarks() {
     const part = this.#body.querySelector(".passage-mark");
-    const sentence = part && markTexts(part, markedTexts(passage));
-    dressCode(this.#body);
-    typeset(this.#body);
+    const marks = [...this.#body.querySelectorAll(".passage-mark")].map((node) => markTexts(node, markedTexts(this.#passage)));
     part?.scrollIntoView({ block: "start" });
-    sentence?.scrollIntoView({ block: "nearest" });
+    marks.find(Boolean)?.scrollIntoView({ block: "nearest" });
+  }
+
+  /** A button that adds the part before or behind, or null where there is none. */
+  #more(side) {
+    const has = side === "earlier" ? this.#material.hasEarlier : this.#material.hasLater;
+    if (!has) return null;
+    const button = element("button", { class: `part-button part-${side}`, type: "button" }, t(`source.${side}`));
+    button.addEventListener("click", () => this.#add(side, button));
+    return button;
+  }
+
+  async #add(side, button) {
+    const material = this.#material;
+    const isWanted = () => this.#material === material && this.#dialog.open;
+    button.disabled = true;
+    let nodes;
+    try {
+      nodes = await renderMaterial(side === "earlier" ? await material.earlier() : await material.later(), material.format, null, isWanted);
+    } catch {
+      button.disabled = false;
+      fill(button, t("source.unavailable"));
+      return;
+    }
+    if (nodes === null || !isWanted()) return;
+    if (side === "earlier") this.#prepend(button, nodes);
+    else button.replaceWith(...nodes, ...[this.#more("later")].filter(Boolean));
+    // The button is gone, and the focus with it.
+    const next = this.#body.querySelector(`.part-${side}`) ?? this.#body;
+    next.focus({ preventScroll: true });
+  }
+
+  /** What was in view stays where it is. */
+  #prepend(button, nodes) {
+    const first = button.nextElementSibling;
+    const before = first.getBoundingClientRect().top;
+    button.replaceWith(...[this.#more("earlier")].filter(Boolean), ...nodes);
+    this.#body.scrollTop += first.getBoundingClientRect().top - before;
+  }
+}
+
+/** Where the focus was; a chip that was made again meanwhile is found by its place. */
+class Opener {
+  #node;
+  #answer;
+  #index = -1;
+
+  constructor(node) {
+    this.#node = node;
+    this.#answer = node?.closest?.(".answer") ?? null;
+    if (node?.matches?.(".cite")) this.#index = this.#chips.indexOf(node);
+  }
+
+  get #chips() {
+    return [...(this.#answer?.querySelectorAll(".cite") ?? [])];
+  }
+
+  focus() {
+    const node = this.#node?.isConnected ? this.#node : this.#chips[this.#index];
+    node?.focus?.({ preventScroll: true });
   }
 }
 
 /** The sentences of a passage that support the answer. */
 function markedTexts({ text, marks }) {
   const texts = [];
-  withMarks(text, marks ?? [], (sentence) => {
-    texts.push(sentence);
+  withMarks(text ?? "", marks ?? [], (sentence) => {
+    texts.push(cleaned(sentence));
     return sentence;
   });
   return texts;
-}
-
-function marked(fragment) {
-  return element("div", { class: "passage-mark" }, fragment);
-}
-
-/** Where `passage` stands in `text`, blanks aside (its lines may be joined); null if nowhere. */
-function locate(text, passage) {
-  const places = [];
-  let bare = "";
-  for (let at = 0; at < text.length; at += 1) {
-    if (/\s/.test(text[at])) continue;
-    const normal = text[at].normalize("NFKC");
-    bare += normal;
-    for (let n = 0; n < normal.length; n += 1) places.push(at);
-  }
-  const wanted = passage.normalize("NFKC").replace(/\s+/g, "");
-  if (!wanted) return null;
-  const whole = bare.indexOf(wanted);
-  if (whole >= 0) return { start: places[whole], end: places[whole + wanted.length - 1] + 1 };
-  const head = wanted.slice(0, ENDS_CHARS);
-  const tail = wanted.slice(-ENDS_CHARS);
-  const start = bare.indexOf(head);
-  const last = bare.indexOf(tail, Math.max(0, start));
-  if (start < 0 && last < 0) return null;
-  const from = start >= 0 ? start : Math.max(0, last + tail.length - wanted.length);
-  const to = last >= 0 ? last + tail.length : Math.min(bare.length, start + wanted.length);
-  return { start: places[from], end: places[to - 1] + 1 };
 }

@@ -4,11 +4,13 @@ import { api, request } from "../api.js";
 import { element, fill } from "../elements.js";
 import { field, form, input, select } from "../forms.js";
 import { language, number, plural, t } from "../i18n.js";
+import { ServerCard } from "./server-card.js";
 
 export class CourseList {
   #root;
   #page;
   #courses = [];
+  #server = new ServerCard();
 
   constructor(root, page) {
     this.#root = root;
@@ -18,6 +20,11 @@ export class CourseList {
   async open() {
     this.#courses = await api.courses();
     this.refresh();
+    if (this.#page.me.role === "teacher") await this.#server.open();
+  }
+
+  close() {
+    this.#server.close();
   }
 
   refresh() {
@@ -28,7 +35,9 @@ export class CourseList {
       element("h1", { class: "page-title" }, t("teach.courses")),
       taught.length > 0 ? element("ul", { class: "course-cards" }, taught.map(card)) : null,
       isTeacher ? this.#create(taught.length === 0) : element("p", { class: "empty" }, t("courses.teachersOnly"), " ", element("a", { href: "/" }, t("courses.toChat"))),
+      this.#server.root,
     );
+    this.#server.refresh();
   }
 
   #create(isFirst) {

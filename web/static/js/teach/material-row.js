@@ -6,6 +6,7 @@ import { errorWords, input, select } from "../forms.js";
 import { language, number, plural, t } from "../i18n.js";
 import { confirmed } from "./dialogs.js";
 import { showPreview } from "./preview.js";
+import { sizeText } from "./sizes.js";
 
 const KINDS = ["lecture", "lab", "exam", "admin", "other"];
 
@@ -94,6 +95,7 @@ export function materialRow(material, page, { changed, reload }) {
         { class: "material-actions" },
         note,
         isFailed ? button(t("material.retry"), retry) : button(t("material.preview"), () => showPreview(material, page, reload)),
+        material.size_bytes ? element("a", { class: "quiet", href: `${path}/original`, download: true }, t("material.download")) : null,
         button(t("material.replace"), () => replace.click()),
         replace,
         button(t("material.delete"), remove, "quiet-danger"),
@@ -119,15 +121,11 @@ function facts({ name, format, num_pages: pages, num_passages: passages, size_by
     t(`format.${format}`),
     pages && plural("material.pages", pages),
     passages > 0 && plural("material.passages", passages),
-    bytes && size(bytes),
+    bytes && sizeText(bytes),
     progress && t("upload.page", { page: number(progress.done), pages: number(progress.total) }),
   ]
     .filter(Boolean)
     .join(" · ");
-}
-
-function size(bytes) {
-  return bytes < 1e6 ? t("unit.kb", { n: number(Math.max(1, bytes / 1e3)) }) : t("unit.mb", { n: number(bytes / 1e6, 1) });
 }
 
 /** A sentence that comes in both languages. */

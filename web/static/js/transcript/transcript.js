@@ -1,106 +1,179 @@
-// The transcript: questions and answers in order, and the line where the model's view begins.
+// The transcript: the questions and answers of the shown branch, in order.
 
 import { AnswerView } from "../answer/answer-view.js";
-import { element, icon } from "../elements.js";
-import { plural, t } from "../i18n.js";
-import { Question } from "../chat/messages.js";
-import { cleaned } from "../answer/seams.js";
+import { Answer, Question } from "../chat/messages.js";
+import { BranchSwitcher } from "./branch-switcher.js";
+import { QuestionView } from "./question-view.js";
+import { ViewLine } from "./view-line.js";
+import { TranscriptWindow } from "./window.js";
 
+/** So many messages are made at once, so that a reader sees the newest at once. */
+const AT_ONCE = 4;
+
+/**
+ * `actions`: those of AnswerView and of QuestionView, `versions(message)` ({index, total}), and
+ * `say(text)` to tell what is not seen.
+ */
 export class Transcript {
   #root;
   #scrolling;
   #actions;
+  /** Shows another version of a message; chat.js does. */
+  #turnTo;
   #views = new Map();
-  #line = null;
+  #switchers = new Map();
+  #line = new ViewLine();
+  #window;
   #messages = [];
+  /** Views are being made: the layout is looked at once, when all are there. */
+  #isMaking = false;
 
   constructor(root, scrolling, actions) {
     this.#root = root;
     this.#scrolling = scrolling;
-    this.#actions = actions;
+    this.#turnTo = actions.choose;
+    this.#actions = { ...actions, choose: (message, direction) => this.#choose(message, direction) };
+    this.#window = new TranscriptWindow(root, root.closest(".scroll"), (message) => this.#make(message).root, () => this.#rendered());
   }
 
-  /** Shows a conversation from its first message. */
+  /** Shows a conversation from its newest message. */
   show(messages) {
-    this.#clear();
-    this.#messages = messages;
-    for (const message of messages) this.#append(message);
-    this.#placeLine();
+    this.#keep(0);
+    this.#fill(messages);
+    // An empty conversation begins with its welcome.
+    if (messages.length === 0) this.#scrolling.toTop();
+    else this.#scrolling.toNewest();
+  }
+
+  /** Shows other messages of the same conversation: what stays the same is not made again. */
+  update(messages) {
+    let same = 0;
+    while (same < messages.length && messages[same] === this.#messages[same]) same += 1;
+    const isSame = same === messages.length && same === this.#messages.length;
+    if (!isSame) {
+      this.#keep(same);
+      this.#fill(messages);
+    }
+    this.#updateSwitchers();
+    this.#rendered();
+    // What has just been asked is what its reader waits for.
+    const newest = messages.at(-1);
+    if (isSame || !(newest instanceof Answer) || !newest.isRunning || newest.id !== null) return;
+    this.#scrolling.toNewest();
+    // The button that was pressed may have gone with its message.
+    if (document.activeElement === document.body) this.#views.get(newest).root.focus({ preventScroll: true });
+  }
+
+  /** Shows messages that were added at the end, and goes there. */
+  append(...messages) {
+    this.update([...this.#messages, ...messages.filter((message) => !this.#messages.includes(message))]);
     this.#scrolling.toNewest();
   }
 
-  append(...messages) {
-    for (const message of messages) this.#append(message);
-    this.#placeLine();
-    this.#scrolling.toNewest();
+  /** Opens the newest question for editing; whether there is one. */
+  editLast() {
+    const question = this.#messages.findLast((message) => message instanceof Question);
+    if (question === undefined || !this.#views.has(question)) return false;
+    this.#views.get(question).edit();
+    return true;
+  }
+
+  /** Scrolls to a message and puts the focus on it; whether it is in the transcript. */
+  reveal(id) {
+    const index = this.#messages.findIndex((message) => message.id === id);
+    if (index < 0) return false;
+    this.#window.reach(index);
+    const { root } = this.#views.get(this.#messages[index]);
+    root.scrollIntoView({ block: "start" });
+    root.focus({ preventScroll: true });
+    return true;
   }
 
   /** Every string again, in the language of now. */
   refresh() {
     for (const view of this.#views.values()) view.refresh?.();
+    for (const switcher of this.#switchers.values()) switcher.refresh();
+    this.#window.refresh();
+    this.#rendered();
+  }
+
+  /** Takes away all but the first `count` messages. */
+  #keep(count) {
+    for (const message of this.#messages.slice(count)) {
+      const view = this.#views.get(message);
+      if (view === undefined) continue;
+      view.dispose?.();
+      view.root.remove();
+      this.#views.delete(message);
+      this.#switchers.delete(message);
+    }
+    this.#messages = this.#messages.slice(0, count);
+  }
+
+  #fill(messages) {
+    const known = this.#messages.length;
+    this.#messages = messages;
+    // What is kept is on the page from some message on; where nothing is, begin at the end.
+    const hasKept = this.#window.first < known;
+    const first = hasKept ? this.#window.first : Math.max(0, messages.length - AT_ONCE);
+    for (const message of messages.slice(hasKept ? known : first)) this.#root.append(this.#make(message).root);
+    this.#window.begin(messages, first);
     this.#placeLine();
   }
 
-  #append(message) {
-    const view =
-      message instanceof Question
-        ? new QuestionView(message)
-        : new AnswerView(message, this.#questionOf(message), this.#actions, () => this.#rendered());
+  #make(message) {
+    this.#isMaking = true;
+    try {
+      return this.#makeView(message);
+    } finally {
+      this.#isMaking = false;
+    }
+  }
+
+  #makeView(message) {
+    const isQuestion = message instanceof Question;
+    const view = isQuestion
+      ? new QuestionView(message, this.#actions)
+      : new AnswerView(message, this.#questionOf(message), this.#actions, () => this.#rendered());
+    const switcher = isQuestion
+      ? view.switcher
+      : new BranchSwitcher("answer", (direction) => this.#choose(message, direction));
+    if (!isQuestion) view.root.append(switcher.root);
+    switcher.update(this.#actions.versions(message));
     this.#views.set(message, view);
-    this.#root.append(view.root);
+    this.#switchers.set(message, switcher);
+    return view;
   }
 
   #questionOf(answer) {
     return this.#messages[this.#messages.indexOf(answer) - 1]?.text ?? "";
   }
 
-  #clear() {
-    for (const view of this.#views.values()) view.dispose?.();
-    this.#views.clear();
-    this.#line = null;
-    this.#root.replaceChildren();
+  /** Shows another version; the focus stays at the switcher, and so does the reader. */
+  #choose(message, direction) {
+    const index = this.#messages.indexOf(message);
+    this.#scrolling.stay();
+    this.#turnTo(message, direction);
+    const switcher = this.#switchers.get(this.#messages[index]);
+    if (switcher === undefined) return;
+    switcher.focus(direction);
+    this.#actions.say?.(switcher.words);
+  }
+
+  #updateSwitchers() {
+    for (const [message, switcher] of this.#switchers) {
+      this.#views.get(message).root.dataset.message = message.id ?? "";
+      switcher.update(this.#actions.versions(message));
+    }
   }
 
   #rendered() {
+    if (this.#isMaking) return;
     this.#placeLine();
     this.#scrolling.follow();
   }
 
-  /** Above the first question that the newest answer's model could still see. */
   #placeLine() {
-    const answers = this.#messages.filter((message) => !(message instanceof Question));
-    const newest = answers.findLast((answer) => answer.context !== null);
-    const dropped = newest?.context.turns_dropped ?? 0;
-    // A question that was refused is no turn.
-    const questions = this.#messages.filter((message) => message instanceof Question && message.id !== null);
-    const position = this.#messages.indexOf(newest);
-    const own = questions.findLastIndex((question) => this.#messages.indexOf(question) < position);
-    const first = questions[own - (newest?.context.turns_kept ?? 0)];
-    if (dropped === 0 || first === undefined) {
-      this.#line?.remove();
-      this.#line = null;
-      return;
-    }
-    const text = plural("history.cut", dropped);
-    if (this.#line !== null && this.#line.textContent === text && this.#line.nextSibling === this.#views.get(first).root) return;
-    this.#line?.remove();
-    this.#line = element("div", { class: "view-line", role: "note" }, element("span", {}, icon("cut"), text));
-    this.#views.get(first).root.before(this.#line);
-  }
-}
-
-class QuestionView {
-  constructor(question) {
-    this.heading = element("h2", { class: "visually-hidden" }, t("transcript.question"));
-    this.root = element(
-      "article",
-      { class: "question" },
-      this.heading,
-      element("p", { class: "question-text", dir: "auto" }, cleaned(question.text)),
-    );
-  }
-
-  refresh() {
-    this.heading.textContent = t("transcript.question");
+    this.#line.place(this.#messages, (question) => this.#views.get(question)?.root);
   }
 }

@@ -1,0 +1,181 @@
+"""What stands below an answer: its details, its sources, and what a reader can do with it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.browser.chat_page import ChatPage
+from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import (
+    TIMING,
+    USAGE,
+    ScriptedPeer,
+    deltas,
+    finish,
+    opening,
+    passage,
+)
+
+TEXT = "Some text."
+
+
+@pytest.fixture
+def peer() -> ScriptedPeer:
+    return ScriptedPeer()
+
+
+@pytest.fixture
+def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
+    return open_chat(before=peer.attach_to)
+
+
+def test_the_drawer_tells_what_the_answer_cost(chat: ChatPage, peer: ScriptedPeer) -> None:
+    usage = {
+        **USAGE,
+        "cost": {"amount": 0.000213, "currency": "USD"},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    timing = {**TIMING, "queue_ms": 1500.0, "thinking_ms": 2100.0}
+    end = {**finish(), "usage": usage, "timing": timing, "window_used": 1027}
+    peer.answer([*opening(passage(1)), *deltas(TEXT), end])
+    chat.ask("What?")
+    chat.wait_end()
+    drawer = chat.answer.locator(".details")
+    expect(drawer).to_be_hidden()
+    toggle = chat.answer.get_by_role("button", name="Details")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    toggle.click()
+    rows = drawer.locator(".details-rows > div").evaluate_all(
+        "rows => Object.fromEntries(rows.map((row) => [...row.children].map((c) => c.textContent)))"
+    )
+    assert rows == {
+        "Model": "peer",
+        "Read": "1,020 tokens, 256 from the cache",
+        "Written": "7 of at most 512 tokens",
+        "Of this, thinking": "3 tokens · 2.1 s",
+        "Window used": "1,027 of 4,096 tokens",
+        "Waited in line": "1.5 s",
+        "Time to first token": "120 ms",
+        "Speed": "40 tokens/s",
+        "In all": "900 ms",
+        "Cost": "$0.00021",
+        "Finish reason": "stop · eos",
+    }
+    legend = drawer.locator(".meter-legend li")
+    expect(legend).to_have_text(
+        ["Instructions 100", "Passages 900", "Question 20", "Kept for the answer 512", "Free 2,564"]
+    )
+    link = drawer.get_by_role("link", name="Print view")
+    expect(link).to_have_attribute("href", "/records/a1")
+
+
+def test_thanks_are_said_when_the_server_has_stored_it(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.answer([*opening(passage(1)), *deltas(TEXT), finish()])
+    chat.ask("What?")
+    chat.wait_end()
+    up = chat.answer.get_by_role("button", name="This answer helped")
+    note = chat.answer.locator(".feedback-note")
+    peer.feedback_reply = {"type": "error", "code": "internal", "message": "", "retryable": True}
+    up.click()
+    expect(note).to_have_text("Could not be sent. Try again.")
+    expect(up).to_have_attribute("aria-pressed", "false")
+    peer.feedback_reply = None
+    up.click()
+    expect(up).to_have_attribute("aria-pressed", "true")
+    expect(note).not_to_contain_text("Thank you")
+    told = peer.sent("feedback")[-1]
+    assert (told["message"], told["value"]) == ("a1", "up")
+    peer.tell({"type": "done", "id": told["id"]})
+    expect(note).to_have_text("Thank you. Your teacher can read this.")
+
+
+def test_a_thumb_down_asks_why(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.answer([*opening(passage(1)), *deltas(TEXT), finish()])
+    chat.ask("What?")
+    chat.wait_end()
+    down = chat.answer.get_by_role("button", name="This answer did not help")
+    down.click()
+    why = chat.answer.get_by_role("textbox")
+    expect(why).to_be_focused()
+    why.fill("Wrong room.")
+    chat.answer.get_by_role("button", name="Send").click()
+    expect(why).to_have_count(0)
+    expect(chat.answer.locator(".feedback-note")).to_contain_text("Thank you")
+    expect(down).to_be_focused()
+    assert peer.sent("feedback")[-1]["note"] == "Wrong room."
+
+
+def test_a_finished_answer_can_be_made_again(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.answer([*opening(), *deltas("First."), finish()])
+    chat.ask("What?")
+    chat.wait_end()
+    peer.answer([*opening(), *deltas("Second."), finish()])
+    chat.answer.get_by_role("button", name="Regenerate").focus()
+    chat.page.keyboard.press("Enter")
+    expect(chat.answer.locator(".prose")).to_have_text("Second.")
+    expect(chat.answer).to_be_focused()
+    assert peer.sent("regenerate")[-1]["message"] == "a1"
+    expect(chat.answer.get_by_role("button", name="Regenerate")).to_have_count(1)
+
+
+def test_a_failed_answer_can_be_made_again(chat: ChatPage, peer: ScriptedPeer) -> None:
+    error = {"type": "error", "code": "internal", "message": "", "retryable": True}
+    peer.answer([*opening(passage(1)), *deltas("Half"), error])
+    chat.ask("What?")
+    expect(chat.answer.locator(".prose")).to_have_text("Half")
+    peer.answer([*opening(), *deltas("Whole."), finish()])
+    chat.answer.get_by_role("button", name="Retry").click()
+    expect(chat.answer.locator(".prose")).to_have_text("Whole.")
+    expect(chat.answers).to_have_count(1)
+    assert peer.sent("regenerate")[-1]["message"] == "a1"
+
+
+def test_a_refused_question_can_be_asked_again(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.refuse("queue_full", retryable=True)
+    chat.ask("What?")
+    expect(chat.answer.locator(".notice-red")).to_contain_text("Too many people")
+    peer.answer([*opening(), *deltas("This."), finish()])
+    chat.answer.get_by_role("button", name="Retry").click()
+    expect(chat.answer.locator(".prose")).to_have_text("This.")
+    expect(chat.questions).to_have_text(["What?"])
+    expect(chat.answers).to_have_count(1)
+    first, second = peer.sent("ask")
+    assert first["text"] == second["text"]
+    assert first["id"] != second["id"]
+
+
+def test_what_has_to_wait_for_another_answer_says_so(chat: ChatPage, peer: ScriptedPeer) -> None:
+    peer.answer([*opening(), *deltas(TEXT), finish("max_tokens", can_continue=True)])
+    chat.ask("First?")
+    chat.wait_end()
+    first = chat.answers.first
+    peer.answer([*opening(), *deltas("Half")])
+    chat.ask("Second?")
+    chat.wait_text(4)
+    first.get_by_role("button", name="Continue", exact=True).click()
+    expect(first.locator(".foot-note")).to_contain_text("Another answer is being written")
+    assert peer.sent("continue") == []
+
+
+def test_passages_left_out_are_listed(chat: ChatPage, peer: ScriptedPeer) -> None:
+    found = [passage(1), passage(2), passage(3, used=False)]
+    peer.answer([*opening(*found), *deltas("As [1] says, and [3]."), finish()])
+    chat.ask("What?")
+    summary = chat.answer.locator(".left-out summary").first
+    expect(summary).to_have_text("2 of 3 found passages used")
+    summary.click()
+    expect(chat.answer.locator(".left-out")).to_contain_text("Material 3")
+    # What the model did not read cannot be what it cites.
+    expect(chat.answer.locator(".cite")).to_have_text(["1"])
+    chat.answer.locator(".cite").click()
+    expect(chat.page.locator("#source-panel")).to_contain_text("Text of passage 1.")
+
+
+def test_the_nearest_passages_stand_below_a_not_found(chat: ChatPage, peer: ScriptedPeer) -> None:
+    found = [passage(1, used=False), passage(2, used=False)]
+    peer.answer([*opening(*found, not_found=True), *deltas("Not found."), finish("not_found")])
+    chat.ask("What?")
+    expect(chat.answer.locator(".sources-title")).to_have_text("Nearest passages")
+    expect(chat.answer.locator(".source")).to_have_count(2)
+    expect(chat.answer.locator(".finish")).to_have_text("Not found in the materials")

@@ -1,0 +1,180 @@
+"""The keyboard's ways: shortcuts, their sheet, and a tour without a mouse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.browser.chat_page import QUESTION
+from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.ime import Ime
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+
+TABLE = """async () => {
+  const main = document.querySelector('script[type="module"]').src;
+  const {SHORTCUTS, keyNames} = await import(new URL('./shell/shortcuts.js', main));
+  return SHORTCUTS.map((one) => ({...one, names: keyNames(one, false), mac: keyNames(one, true)}));
+}"""
+
+
+@pytest.fixture
+def peer() -> ScriptedPeer:
+    peer = ScriptedPeer()
+    peer.answer([*opening(), *deltas("Yes:\n\n```py\nprint(1)\n```\n"), finish()])
+    return peer
+
+
+def test_the_sheet_lists_every_shortcut(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    page = chat.page
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.get_by_role("button", name="Help and keyboard shortcuts").click()
+    sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
+    expect(sheet).to_be_visible()
+    assert [url.rsplit("/", 1)[1] for url in requests] == ["help-sheet.js"]
+    table: list[dict[str, Any]] = page.evaluate(TABLE)
+    rows = sheet.locator("tr")
+    expect(rows).to_have_count(len(table))
+    for shortcut in table:
+        shown = sheet.locator(f"tr[data-shortcut={shortcut['id']}]")
+        assert shown.locator("kbd").all_inner_texts() == shortcut["names"]
+        # A label that nobody has translated would show as its key.
+        assert shown.locator("th").inner_text() not in ("", shortcut["label"])
+    assert len({shortcut["keys"] for shortcut in table}) == len(table)
+    # Nothing is pressed by a letter alone, which somebody may dictate (WCAG 2.1.4).
+    assert all("+" in one["keys"] or len(one["keys"]) > 1 for one in table)
+    by_id = {shortcut["id"]: shortcut for shortcut in table}
+    assert by_id["newConversation"]["mac"] == ["⌘", "⇧", "O"]
+    page.keyboard.press("Escape")
+    expect(sheet).to_have_count(0)
+    expect(page.get_by_role("button", name="Help and keyboard shortcuts")).to_be_focused()
+    page.keyboard.press("Control+/")
+    expect(sheet).to_be_visible()
+    # What is open above the page has its own keys.
+    page.keyboard.press("Control+k")
+    expect(sheet.get_by_role("button", name="Close")).to_be_focused()
+
+
+def test_shortcuts_do_what_they_say(open_chat: OpenChat, peer: ScriptedPeer) -> None:
+    chat = open_chat(before=peer.attach_to, permissions=["clipboard-read", "clipboard-write"])
+    page = chat.page
+    for number in range(4):
+        chat.ask(f"Question {number}")
+        chat.wait_end()
+    clipboard = "navigator.clipboard.readText()"
+    page.keyboard.press("Control+Shift+Y")
+    expect(chat.status).to_have_text("Copied")
+    assert page.evaluate(clipboard) == "Yes:\n\n```py\nprint(1)\n```\n"
+    page.evaluate("navigator.clipboard.writeText('')")
+    page.keyboard.press("Control+Shift+;")
+    page.wait_for_function(f"async () => (await {clipboard}) !== ''")
+    assert page.evaluate(clipboard) == "print(1)\n"
+    # From question to question: backwards from the end, and not past the first one.
+    page.set_viewport_size({"width": 900, "height": 420})
+    page.evaluate("document.querySelector('#scroll').scrollTo(0, 1e6)")
+    page.keyboard.press("Alt+ArrowUp")
+    focused = page.locator(".question:focus .question-text")
+    last = int(focused.inner_text().removeprefix("Question "))
+    for number in range(last - 1, -1, -1):
+        page.keyboard.press("Alt+ArrowUp")
+        expect(focused).to_have_text(f"Question {number}")
+        expect(focused).to_be_in_viewport()
+    page.keyboard.press("Alt+ArrowUp")
+    expect(focused).to_have_text("Question 0")
+    page.keyboard.press("Alt+ArrowDown")
+    expect(focused).to_have_text("Question 1")
+    page.keyboard.press("Shift+Escape")
+    expect(chat.question).to_be_focused()
+    # In an empty box, the last question is edited; in another one, the cursor moves.
+    chat.question.fill("one\ntwo")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".question textarea")).to_have_count(0)
+    chat.question.fill("")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".question textarea")).to_have_value("Question 3")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Control+Shift+O")
+    expect(page.locator(".welcome-title")).to_be_visible()
+    expect(chat.question).to_be_focused()
+
+
+def test_shortcuts_leave_an_input_method_alone(open_chat: OpenChat, peer: ScriptedPeer) -> None:
+    chat = open_chat(before=peer.attach_to)
+    chat.ask()
+    chat.wait_end()
+    chat.question.focus()
+    with Ime(chat.page) as ime:
+        ime.compose("a")
+        # Candidates are gone through by arrows, and left by Escape.
+        ime.key("ArrowUp")
+        ime.key("Escape")
+        ime.choose("啊", "Enter")
+    expect(chat.question).to_have_value("啊")
+    expect(chat.page.locator(".question textarea")).to_have_count(0)
+
+
+def test_escape_closes_the_innermost_and_then_stops(
+    open_chat: OpenChat, peer: ScriptedPeer
+) -> None:
+    chat = open_chat(before=peer.attach_to)
+    page = chat.page
+    peer.answer([*opening(), *deltas("Still going")])
+    chat.ask()
+    chat.wait_text(8)
+    page.keyboard.press("Control+/")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.set_viewport_size({"width": 500, "height": 700})
+    page.keyboard.press("Control+k")
+    search = page.get_by_role("searchbox")
+    expect(search).to_be_focused()
+    search.fill("x")
+    page.keyboard.press("Escape")
+    expect(search).to_have_value("")
+    expect(page.locator("#sidebar")).to_be_in_viewport()
+    page.keyboard.press("Escape")
+    expect(page.locator("#sidebar")).to_be_hidden()
+    assert peer.sent("cancel") == []
+    page.keyboard.press("Escape")
+    expect(page.locator(".stop")).to_be_disabled()
+    assert len(peer.sent("cancel")) == 1
+
+
+def test_a_tour_without_a_mouse(open_chat: OpenChat) -> None:
+    """From the first Tab to a question, its source, and back to the box."""
+    chat = open_chat()
+    page = chat.page
+    expect(chat.question).to_be_focused()
+    page.locator(".brand").focus()
+    page.keyboard.press("Shift+Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(chat.question).to_be_focused()
+    chat.question.press_sequentially(QUESTION)
+    page.keyboard.press("Enter")
+    chat.wait_end()
+    # Backwards from the box, in reading order, to the first source.
+    opener = chat.answer.locator(".source summary").first
+    for _ in range(40):
+        page.keyboard.press("Shift+Tab")
+        if opener.evaluate("node => node === document.activeElement"):
+            break
+    expect(opener).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#source-panel .panel-close")).to_be_focused()
+    page.keyboard.press("Tab")
+    title = page.locator("#panel-title").inner_text()
+    expect(page.get_by_role("region", name=title)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#source-panel")).to_be_hidden()
+    expect(chat.answer.locator(".source .link-button").first).to_be_focused()
+    page.keyboard.press("Shift+Escape")
+    expect(chat.question).to_be_focused()

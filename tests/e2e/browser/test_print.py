@@ -1,0 +1,76 @@
+"""On paper: the whole conversation, how its answers ended, and its sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pypdfium2 as pdfium
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.screens import finished
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, passage
+
+LAST_LINE = "This is the last line of the longest answer."
+
+
+def printed(page: Page, folder: Path) -> list[str]:
+    """The text of each printed page, blanks as one."""
+    path = folder / "printed.pdf"
+    page.pdf(path=path, format="A4", print_background=False)
+    document = pdfium.PdfDocument(path)
+    try:
+        return [re.sub(r"\s+", " ", sheet.get_textpage().get_text_bounded()) for sheet in document]
+    finally:
+        document.close()
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_a_conversation_is_printed_whole(
+    open_chat: OpenChat, tmp_path: Path, color_scheme: str
+) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to, color_scheme=color_scheme)
+    finished(chat, peer)
+    lines = [f"Line {n} of many." for n in range(120)]
+    sources = [{**passage(n), "text": f"Source {n} says it."} for n in range(1, 8)]
+    sources.append({**passage(8, used=False), "text": "Nobody read this one."})
+    long = "\n\n".join([*lines, LAST_LINE])
+    end = finish("max_tokens", can_continue=True, limit=512)
+    peer.answer([*opening(*sources, turns_kept=0, turns_dropped=1), *deltas(long, 400), end])
+    chat.ask("Tell me everything.")
+    chat.wait_end()
+    sheets = printed(chat.page, tmp_path)
+    assert len(sheets) >= 3
+    text = " ".join(sheets)
+    for wanted in (
+        *("When is the room open", "Tell me everything.", "Line 0 of many.", LAST_LINE),
+        # The end of the answer, what supports it, and what was left out.
+        *("512 tokens", "Source 7 says it.", "Nobody read this one.", "page 4"),
+        *("Question", "Answer", "https://example.org/rooms", "[1]"),
+    ):
+        assert wanted in text, wanted
+    for unwanted in ("New conversation", "Ask about the course", "Regenerate", "Copy", "Continue"):
+        assert unwanted not in text, unwanted
+    # The question stands above its answer on the same sheet.
+    assert any("Tell me everything." in sheet and "Line 0 of many." in sheet for sheet in sheets)
+    # The screen is as it was.
+    expect(chat.answer.locator(".sources details[open]")).to_have_count(0)
+    chat.page.wait_for_function(
+        """() => { const area = document.querySelector('#scroll');
+          return area.scrollHeight - area.clientHeight - area.scrollTop <= 2; }"""
+    )
+
+
+def test_the_printed_colours_are_dark_on_white(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to, color_scheme="dark")
+    finished(chat, peer)
+    chat.page.emulate_media(media="print")
+    brightness = """(selector) => {
+      const {color} = getComputedStyle(document.querySelector(selector));
+      return Math.max(...color.match(/\\d+/g).slice(0, 3).map(Number)); }"""
+    for selector in (".question-text", ".answer .prose p", ".source-title", ".answer th"):
+        assert chat.page.evaluate(brightness, selector) < 90, selector

@@ -1,0 +1,274 @@
+"""A citation's passage beside its chip, and the material in the panel: by mouse, keyboard and
+touch, Markdown and plain text, a part of a large one at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.e2e.browser.chat_page import ChatPage
+from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import Event, ScriptedPeer, deltas, finish, opening, passage
+
+CLOSING = "It closes at nine sharp."
+BEFORE = "Nobody reads this far. " * 40
+TEXT = f"{BEFORE}The door opens at eight. {CLOSING} Bring a card. {'More follows here. ' * 40}"
+ANSWER = "It closes at nine [1]. See also [2]."
+
+
+class Materials:
+    """Stands in for the server's parts of one material; what was asked for is kept."""
+
+    def __init__(self, text: str, format: str, found: str | None, **fields: Any) -> None:
+        self.text = text
+        self.asked: list[dict[str, str]] = []
+        self._fields = {"title": "The whole", "format": format, "has_original": False, **fields}
+        start = -1 if found is None else text.index(found)
+        self._range = None if found is None else [start, start + len(found)]
+
+    def answer(self, route: Route) -> None:
+        asked = {
+            key: values[0] for key, values in parse_qs(urlsplit(route.request.url).query).items()
+        }
+        self.asked.append(asked)
+        chars = int(asked["chars"])
+        middle = 0 if self._range is None else self._range[0]
+        offset = int(asked.get("offset", max(0, middle - chars // 2)))
+        # As the server: out to the borders of lines.
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", min(offset + chars, len(self.text)))
+        end = len(self.text) if end < 0 else end + 1
+        part = {"text": self.text[start:end], "offset": start, "total": len(self.text)}
+        found = self._range if "around" in asked else None
+        route.fulfill(json={**self._fields, **part, "range": found})
+
+
+def show(
+    open_chat: OpenChat, materials: Materials | None = None, *, text: str = TEXT, **options: Any
+) -> ChatPage:
+    """A page with a finished answer whose first source is in `materials`."""
+    peer = ScriptedPeer()
+
+    def prepare(page: Page) -> None:
+        peer.attach_to(page)
+        if materials is not None:
+            page.route("**/api/materials/**", materials.answer)
+
+    chat = open_chat(before=prepare, **options)
+    first: Event = {
+        **passage(1),
+        "text": text,
+        "material": materials and "m1",
+        "place": {"page": 4},
+    }
+    start = text.find(CLOSING)
+    marks = [[start, start + len(CLOSING)]] if start >= 0 else []
+    named = {"type": "citation", "n": 1, "passage": "p1", "start": 0, "end": 18, "by": "model"}
+    citation = {**named, "marks": marks}
+    peer.answer([*opening(first, passage(2)), *deltas(ANSWER, 50), citation, finish()])
+    chat.question.fill("When?")
+    chat.page.get_by_role("button", name="Send").click()
+    chat.answers.first.wait_for()
+    chat.wait_end()
+    return chat
+
+
+def preview_of(chat: ChatPage) -> Locator:
+    return chat.page.locator(".preview")
+
+
+def test_resting_on_a_chip_shows_what_it_rests_on(open_chat: OpenChat) -> None:
+    chat = show(open_chat)
+    preview = preview_of(chat)
+    expect(preview).to_be_hidden()
+    chat.answer.locator(".cite").first.hover()
+    expect(preview).to_be_visible()
+    expect(preview.locator(".preview-title")).to_have_text("Material 1")
+    expect(preview.locator(".preview-locator")).to_have_text("page 4")
+    expect(preview.locator("mark")).to_have_text(CLOSING)
+    shown = preview.locator(".preview-text").inner_text()
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
+    assert len(shown) < 400
+    # It can be hovered, and goes when the pointer has left both.
+    preview.locator("mark").hover()
+    chat.page.wait_for_timeout(500)
+    expect(preview).to_be_visible()
+    chat.question.hover()
+    expect(preview).to_be_hidden()
+    # Escape closes it while the pointer stays.
+    chat.answer.locator(".cite").first.hover()
+    expect(preview).to_be_visible()
+    chat.page.keyboard.press("Escape")
+    expect(preview).to_be_hidden()
+    chat.answer.locator(".cite").first.click()
+    expect(chat.page.locator("#source-panel")).to_be_visible()
+    expect(preview).to_be_hidden()
+
+
+def test_the_preview_follows_the_keyboard_and_closes_alone(open_chat: OpenChat) -> None:
+    chat = show(open_chat, viewport={"width": 1300, "height": 800})
+    preview, panel = preview_of(chat), chat.page.locator("#source-panel")
+    first, second = chat.answer.locator(".cite").all()
+    second.click()
+    expect(panel).to_be_visible()
+    chat.question.focus()
+    for _ in range(40):
+        chat.page.keyboard.press("Shift+Tab")
+        if first.evaluate("(chip) => chip === document.activeElement"):
+            break
+    expect(first).to_be_focused()
+    expect(preview.locator("mark")).to_have_text(CLOSING)
+    described = first.get_attribute("aria-describedby")
+    assert described
+    assert chat.page.locator(f"#{described}").inner_text() == preview.inner_text()
+    chat.page.keyboard.press("Escape")
+    expect(preview).to_be_hidden()
+    expect(panel).to_be_visible()
+    chat.page.keyboard.press("Tab")
+    expect(second).to_be_focused()
+    expect(preview).to_contain_text("Material 2")
+    chat.page.keyboard.press("Enter")
+    expect(preview).to_be_hidden()
+    expect(panel.locator(".panel-close")).to_be_focused()
+    chat.page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(second).to_be_focused()
+    expect(preview).to_be_hidden()
+
+
+def test_the_first_tap_previews_and_the_second_opens(open_chat: OpenChat) -> None:
+    phone: dict[str, Any] = {
+        "viewport": {"width": 390, "height": 760},
+        "has_touch": True,
+        "is_mobile": True,
+    }
+    chat = show(open_chat, **phone)
+    preview, panel = preview_of(chat), chat.page.locator("#source-panel")
+    first, second = chat.answer.locator(".cite").all()
+    first.tap()
+    expect(preview.locator("mark")).to_have_text(CLOSING)
+    box = preview.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    second.tap()
+    expect(preview).to_contain_text("Text of passage 2.")
+    expect(panel).to_be_hidden()
+    chat.page.locator("#course-title").tap()
+    expect(preview).to_be_hidden()
+    first.tap()
+    preview.get_by_role("button", name="Read in the material").tap()
+    expect(panel).to_be_visible()
+    expect(preview).to_be_hidden()
+    panel.get_by_role("button", name="Close the source").tap()
+    expect(panel).to_be_hidden()
+    first.tap()
+    expect(preview).to_be_visible()
+    first.tap()
+    expect(panel).to_be_visible()
+
+
+def test_the_panel_reads_a_part_and_adds_the_others(open_chat: OpenChat) -> None:
+    lines = [f"Line {n} of a very long file, 很长。" for n in range(4000)]
+    materials = Materials("\n\n".join(lines), "markdown", lines[2000])
+    chat = show(open_chat, materials, text=lines[2000])
+    chat.answer.locator(".cite").first.click()
+    panel = chat.page.locator("#source-panel")
+    body = panel.locator(".panel-body")
+    mark = panel.locator(".passage-mark")
+    expect(mark).to_have_text(lines[2000])
+    expect(mark).to_be_in_viewport()
+    assert materials.asked == [{"around": "p1", "chars": "24000"}]
+    assert body.locator("p").count() < 1200
+    before = mark.evaluate("(mark) => mark.getBoundingClientRect().top")
+    first = body.locator("p").first.inner_text()
+    # Without the scrolling that a click of the test would begin with.
+    for side in ("before", "that follows"):
+        panel.get_by_role("button", name=f"Show the part {side}").evaluate("(it) => it.click()")
+        expect(panel.get_by_role("button", name=f"Show the part {side}")).to_be_focused()
+    assert body.locator("p").first.inner_text() != first
+    assert abs(mark.evaluate("(mark) => mark.getBoundingClientRect().top") - before) <= 1
+    for side in ("before", "that follows"):
+        button = panel.get_by_role("button", name=f"Show the part {side}")
+        for _ in range(5):
+            if button.count() == 0:
+                break
+            asked = len(materials.asked)
+            button.click()
+            chat.page.wait_for_function(
+                "(n) => performance.getEntriesByType('resource')"
+                ".filter(({name}) => name.includes('/api/materials/')).length > n",
+                arg=asked,
+            )
+            expect(panel.locator("button:disabled")).to_have_count(0)
+        expect(button).to_have_count(0)
+    # Each line once, in order.
+    assert body.locator("p").all_inner_texts() == lines
+
+
+def test_plain_text_is_shown_as_it_is(open_chat: OpenChat) -> None:
+    found = "* keep these stars *\n  # no heading"
+    text = f"first_line = `1`\n\n{found}\n\n<b>&amp;</b>\n| no | table |\n| - | - |\n"
+    chat = show(open_chat, Materials(text, "text", found), text=found)
+    chat.answer.locator(".cite").first.click()
+    body = chat.page.locator("#source-panel .panel-body")
+    expect(body.locator(".passage-mark")).to_have_text(found)
+    shown = body.locator("pre").all_text_contents()
+    assert "".join(shown).replace("\n", "") == text.replace("\n", "")
+    assert body.locator("h3, li, table, b, .code").count() == 0
+
+
+def test_a_csv_is_a_table_with_its_row_marked(open_chat: OpenChat) -> None:
+    text = 'part;weight\nmidterm;"20; or 25"\nfinal;"a ""big""\none"\n'
+    materials = Materials(text, "csv", "midterm")
+    chat = show(open_chat, materials, text="| part | weight |\n| - | - |\n| midterm | 20; or 25 |")
+    chat.answer.locator(".cite").first.click()
+    body = chat.page.locator("#source-panel .panel-body")
+    expect(body.locator("tr.passage-mark td")).to_have_text(["midterm", "20; or 25"])
+    assert body.locator("td").all_text_contents() == [
+        *("part", "weight", "midterm", "20; or 25", "final", 'a "big"\none')
+    ]
+
+
+def test_a_material_that_has_changed_shows_what_was_read(open_chat: OpenChat) -> None:
+    materials = Materials("# New\n\nAll is different now.", "markdown", None, has_original=True)
+    chat = show(open_chat, materials)
+    chat.answer.locator(".cite").first.click()
+    panel = chat.page.locator("#source-panel")
+    expect(panel.locator(".passage-mark mark")).to_have_text(CLOSING)
+    expect(panel.locator(".panel-note")).to_contain_text("has changed since")
+    expect(panel.locator(".panel-body")).to_contain_text("All is different now.")
+    original = panel.get_by_role("link", name="Original file")
+    expect(original).to_have_attribute("href", "/api/materials/m1/original")
+    chat.page.get_by_role("button", name="中文").click()
+    expect(panel.locator(".panel-locator")).to_have_text("第 4 页")
+
+
+@pytest.mark.parametrize("body", ["", json.dumps({"title": "x"})])
+def test_a_material_that_cannot_be_read_leaves_the_passage(open_chat: OpenChat, body: str) -> None:
+    chat = show(open_chat, Materials("x", "markdown", None))
+    chat.page.route("**/api/materials/**", lambda route: route.fulfill(body=body))
+    chat.answer.locator(".source summary").first.click()
+    chat.answer.locator(".source .link-button").first.click()
+    panel = chat.page.locator("#source-panel")
+    expect(panel.locator(".panel-note")).to_have_text("The whole material cannot be shown now.")
+    expect(panel.locator(".passage-mark mark")).to_have_text(CLOSING)
+
+
+def test_the_focus_finds_a_chip_that_was_made_again(open_chat: OpenChat) -> None:
+    chat = show(open_chat)
+    chip = chat.answer.locator(".cite").nth(1)
+    chip.focus()
+    chat.page.keyboard.press("Enter")
+    expect(chat.page.locator("#source-panel")).to_be_visible()
+    chat.answer.locator(".prose").evaluate(
+        """(prose) => { for (const chip of prose.querySelectorAll('.cite'))
+             chip.replaceWith(chip.cloneNode(true)); }"""
+    )
+    chat.page.keyboard.press("Escape")
+    expect(chip).to_be_focused()

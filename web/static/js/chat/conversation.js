@@ -1,0 +1,255 @@
+// One conversation: its messages with all branches, and the branch that is shown.
+
+import { Answer, Question } from "./messages.js";
+import { MessageTree, keyOf } from "./tree.js";
+import { keep, kept } from "../preferences.js";
+
+const CHOICES = "lectern.leaf.";
+
+/**
+ * `id` is null until the first question is accepted, `title` null while nobody has told it.
+ * Which branch is shown is this tab's own: the newest one, until its reader has chosen another.
+ */
+export class Conversation {
+  #tree;
+  #leaf;
+  /** Key of a fork (null: the beginnings) → key of the message that was chosen there. */
+  #choices;
+  #path = null;
+
+  constructor(id, course, { title = null, messages = [] } = {}) {
+    this.id = id;
+    this.course = course;
+    this.title = title;
+    this.#tree = MessageTree.of(messages);
+    this.#choices = new Map(id === null ? [] : JSON.parse(kept("sessionStorage", CHOICES + id) ?? "[]"));
+    this.#leaf = this.#tree.leafFrom(null, this.#choices);
+  }
+
+  /** A conversation as the API tells it. */
+  static fromStore({ id, course, title, messages }) {
+    return new Conversation(id, course, { title, messages: messages.map(fromStore) });
+  }
+
+  /** The shown branch, oldest message first. */
+  get messages() {
+    this.#path ??= this.#tree.path(this.#leaf);
+    return this.#path;
+  }
+
+  /** The newest answer of the shown branch, or null. */
+  get newestAnswer() {
+    return this.messages.findLast((message) => message instanceof Answer) ?? null;
+  }
+
+  /** What is being answered, on whichever branch: a conversation has one at a time. */
+  get runningAnswer() {
+    const isRunning = (message) => message instanceof Answer && message.isRunning;
+    return this.messages.findLast(isRunning) ?? this.#tree.all().find(isRunning) ?? null;
+  }
+
+  get(key) {
+    return this.#tree.get(key);
+  }
+
+  has(message) {
+    return this.#tree.has(message);
+  }
+
+  /** The question of an answer; null for a summary. */
+  questionOf(answer) {
+    return this.#tree.get(answer.parent) ?? null;
+  }
+
+  /** What the next question is to follow: the last answer of the shown branch that is stored. */
+  get lastStored() {
+    return this.messages.findLast((message) => message instanceof Answer && message.id !== null) ?? null;
+  }
+
+  /** {index, total, previous, next} of a message among its versions. */
+  versions(message) {
+    return this.#tree.siblings(keyOf(message));
+  }
+
+  /** Shows the version before (-1) or after (1) this one; returns its message, or null. */
+  choose(message, direction) {
+    const { previous, next } = this.versions(message);
+    const key = direction < 0 ? previous : next;
+    if (key === null) return null;
+    this.#turnTo(key, { isChoice: true });
+    return this.#tree.get(key);
+  }
+
+  /** Shows the branch that a message is on; false where it was shown already. */
+  turnTo(id) {
+    if (this.messages.some((message) => message.id === id)) return false;
+    this.#turnTo(id, { isChoice: true });
+    return true;
+  }
+
+  /**
+   * Shows what a message that is about to be sent will make: {answer, question}, the second null
+   * where it makes none. Null: it does not belong here.
+   */
+  expect(message) {
+    const made = this.#make(message);
+    if (made === null) return null;
+    const { answer, question } = made;
+    answer.request = message;
+    if (question) this.#tree.add(question);
+    if (!this.#tree.has(answer)) {
+      answer.began();
+      this.#tree.add(answer);
+      this.#turnTo(keyOf(answer), { isChoice: false });
+    }
+    return made;
+  }
+
+  /** The server has accepted what `expect` made; returns the answer that its run writes. */
+  accept({ answer, question, message }, event) {
+    this.id = event.conversation;
+    const stored = this.#tree.get(event.message);
+    if (stored !== undefined && stored !== answer) {
+      // Stored already (the page was left just after asking): the stored pair is the one to show.
+      this.#tree.remove(keyOf(question ?? answer));
+      this.#turnTo(event.message, { isChoice: false });
+      return stored;
+    }
+    if (question !== null && question.id === null) this.#nameQuestion(question, answer, event);
+    if (answer.id === null) this.#name(answer, event.message);
+    const { parent = null } = event;
+    if (question !== null && message.type === "ask" && !message.parent && this.#tree.get(parent)) {
+      if (question.parent !== parent) this.#move(question, answer, parent);
+    }
+    this.#keepChoices();
+    return answer;
+  }
+
+  /** Takes over what is stored. Messages that are known keep their objects. */
+  merge(stored) {
+    const unsent = this.#tree.all().filter(({ id }) => id === null);
+    const messages = stored.messages.map((message) => {
+      const known = this.#tree.get(message.id);
+      if (known === undefined) return fromStore(message);
+      if (known instanceof Question) Object.assign(known, fromStore(message), { key: known.key });
+      else known.takeOver(Answer.fromHistory(message));
+      return known;
+    });
+    this.title = stored.title ?? this.title;
+    this.course = stored.course;
+    this.#tree = MessageTree.of([...messages, ...unsent]);
+    this.#show(this.#tree.leafFrom(null, this.#choices));
+  }
+
+  #make(message) {
+    const about = this.#tree.get(message.message);
+    const answerOf = (question) => new Answer({ key: `${message.id}.answer`, parent: keyOf(question) });
+    switch (message.type) {
+      case "ask": {
+        if ((message.conversation ?? null) !== this.id) return null;
+        const last = this.#tree.get(message.parent) && !this.#isFailedEnd ? message.parent : this.#leaf;
+        const question = new Question({ text: message.text, key: message.id, parent: last });
+        return { question, answer: answerOf(question) };
+      }
+      case "edit": {
+        if (!(about instanceof Question)) return null;
+        const question = new Question({ text: message.text, key: message.id, parent: about.parent });
+        return { question, answer: answerOf(question) };
+      }
+      case "regenerate":
+        if (!(about instanceof Answer)) return null;
+        return { question: null, answer: new Answer({ key: message.id, parent: about.parent }) };
+      case "continue":
+        if (!(about instanceof Answer)) return null;
+        if (!about.isRunning) about.beginContinuation();
+        return { question: null, answer: about };
+      case "undo":
+        if (!(about instanceof Answer)) return null;
+        about.isUndoing = true;
+        about.touch();
+        return { question: null, answer: about };
+      case "carry":
+        if (this.id !== null || this.#tree.size > 0) return null;
+        return { question: null, answer: new Answer({ key: message.id, isSummary: true, carriedFrom: message.message }) };
+      default:
+        return null;
+    }
+  }
+
+  /** Whether the shown branch ends in something that the server has refused. */
+  get #isFailedEnd() {
+    return this.messages.at(-1)?.id === null;
+  }
+
+  #nameQuestion(question, answer, event) {
+    if (this.#tree.get(event.user_message) === undefined) {
+      this.#name(question, event.user_message);
+      return;
+    }
+    // The question is stored, its answer is another one: the server has answered it once more.
+    this.#move(question, answer, event.user_message);
+  }
+
+  /** Hangs a question with its answer (or, where it is stored, the answer alone) below `parent`. */
+  #move(question, answer, parent) {
+    const isStored = this.#tree.get(parent) instanceof Question;
+    this.#tree.remove(keyOf(question));
+    if (!isStored) {
+      question.parent = parent;
+      this.#tree.add(question);
+    }
+    answer.parent = isStored ? parent : keyOf(question);
+    this.#tree.add(answer);
+    this.#turnTo(keyOf(answer), { isChoice: false });
+  }
+
+  #name(message, id) {
+    const old = keyOf(message);
+    message.id = id;
+    this.#tree.replace(old, message);
+    if (this.#leaf === old) this.#leaf = id;
+    for (const [fork, child] of [...this.#choices]) {
+      if (fork === old) {
+        this.#choices.delete(fork);
+        this.#choices.set(id, child);
+      } else if (child === old) this.#choices.set(fork, id);
+    }
+    this.#path = null;
+  }
+
+  /**
+   * Shows the branch that a message is on. A branch that its reader has chosen is remembered at
+   * each fork; one that something new is on is the newest, and stays shown only while it is.
+   */
+  #turnTo(key, { isChoice }) {
+    const path = this.#tree.path(this.#tree.leafFrom(key, this.#choices));
+    let fork = null;
+    for (const message of path) {
+      const own = keyOf(message);
+      if (!isChoice) this.#choices.delete(fork);
+      else if (this.#tree.siblings(own).total > 1) this.#choices.set(fork, own);
+      fork = own;
+    }
+    this.#show(fork);
+    this.#keepChoices();
+  }
+
+  #show(leaf) {
+    this.#leaf = leaf;
+    this.#path = null;
+  }
+
+  #keepChoices() {
+    if (this.id === null) return;
+    const choices = [...this.#choices].filter(([fork, child]) => this.#isStored(child) && (fork === null || this.#isStored(fork)));
+    keep("sessionStorage", CHOICES + this.id, choices.length > 0 ? JSON.stringify(choices) : null);
+  }
+
+  #isStored(key) {
+    return (this.#tree.get(key)?.id ?? null) !== null;
+  }
+}
+
+function fromStore(message) {
+  return message.role === "user" ? new Question(message) : Answer.fromHistory(message);
+}

@@ -1,0 +1,14 @@
+// Days and moments in the reader's language. Days are those of the calendar where the reader is: not
+// 24 hours, since a day on which the clock is changed has 23 or 25.
+
+import { formatter, t } from "./i18n.js";
+
+/** The name of the group that `date` stands in: today, yesterday, the past week, a month. */
+export function dayGroup(date, now = new Date()) {
+  if (Number.isNaN(date.getTime())) return t("sidebar.earlier");
+  const day = (before) => new Date(now.getFullYear(), now.getMonth(), now.getDate() - before);
+  if (date >= day(0)) return t("sidebar.today");
+  if (date >= day(1)) return t("sidebar.yesterday");
+  if (date >= day(6)) return t("sidebar.week");
+  return formatter("DateTimeFormat", { year: "numeric", month: "long" }).format(date);
+}

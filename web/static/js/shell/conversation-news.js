@@ -1,0 +1,31 @@
+// What happens to conversations as such, here or on another device: a new title, an end. The list,
+// the titles and the chat follow.
+
+import { t } from "../i18n.js";
+
+/** `startNew()` leaves a conversation that was deleted here; `say(text)` announces. */
+export function followConversations({ actions, chat, sidebar, opening, frame, startNew, say }) {
+  const renamed = (id, title) => {
+    sidebar.rename(id, title);
+    if (id === chat.conversation.id) chat.conversation.title = title;
+    frame.refresh();
+  };
+  actions.addEventListener("renamed", ({ detail }) => renamed(detail.id, detail.title));
+  actions.addEventListener("deleted", ({ detail }) => {
+    sidebar.remove(detail.id);
+    if (detail.id === chat.conversation.id) startNew();
+    say(t("conversation.deleted"));
+  });
+  // A new conversation is called after its question, by the server.
+  sidebar.addEventListener("listed", ({ detail }) => {
+    const shown = detail.find(({ id }) => id === chat.conversation.id);
+    if (shown !== undefined && shown.title !== chat.conversation.title) renamed(shown.id, shown.title);
+  });
+  chat.peers.addEventListener("opened", () => sidebar.reload(chat.conversation.course));
+  chat.peers.addEventListener("changed", ({ detail }) => renamed(detail.conversation, detail.title));
+  chat.peers.addEventListener("deleted", ({ detail }) => sidebar.remove(detail.conversation));
+  chat.addEventListener("gone", ({ detail }) => {
+    // What is deleted here is told to this page too.
+    if (!actions.isDeleting(detail.conversation)) opening.gone(t("conversation.gone"));
+  });
+}

@@ -1,0 +1,33 @@
+// What stands around the transcript and follows it: titles, the welcome, the account.
+
+import { logOut, showAccount } from "./account.js";
+import { courseTitle } from "./sidebar.js";
+import { showWelcome } from "./welcome.js";
+
+const find = (selector) => document.querySelector(selector);
+
+export class Frame {
+  #chat;
+  #opening;
+  #connection;
+
+  constructor(chat, opening, connection) {
+    this.#chat = chat;
+    this.#opening = opening;
+    this.#connection = connection;
+  }
+
+  /** Shows what is so now, in the language of now. */
+  refresh() {
+    const { conversation } = this.#chat;
+    const { course, me } = this.#opening;
+    const isEmpty = conversation.messages.length === 0;
+    document.body.classList.toggle("is-empty", isEmpty);
+    find("#welcome").hidden = !isEmpty;
+    if (isEmpty) showWelcome(find("#welcome"), course, (text) => this.#chat.ask(text));
+    find("#course-title").textContent = course ? courseTitle(course) : "";
+    document.title = [conversation.title, course && courseTitle(course), "Lectern"].filter(Boolean).join(" · ");
+    showAccount(find("#account"), me, course, () => logOut(this.#connection));
+    find(".dock").hidden = isEmpty && course === null;
+  }
+}

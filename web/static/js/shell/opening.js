@@ -1,0 +1,156 @@
+// Which conversation of which course the page is on, its address, and the way to another one.
+
+import { api, loginAddress } from "../api.js";
+import { t } from "../i18n.js";
+import { claimStorage, keep, kept } from "../preferences.js";
+
+const COURSE = "lectern.course";
+// What this tab shows. A reload that has begun already drops what is pushed to the history then, so
+// the address alone does not always know.
+const OPEN = "lectern.open";
+/** How the server closes a socket whose user may no longer use it. */
+const POLICY_VIOLATION = 1008;
+
+/**
+ * Events: "courses" (who is here, or their courses, have been read), "new" (an empty conversation is
+ * shown, to be written in), "stranger" (what the browser had kept was somebody else's, and is gone),
+ * "missing" (detail: a text).
+ */
+export class Opening extends EventTarget {
+  #chat;
+  #connection;
+  #problem;
+  courses = [];
+  /** The person, as `GET /api/me` tells; null until that is known. */
+  me = null;
+
+  /** `problem`: the ProblemBar. The connection is opened when the first conversation is shown. */
+  constructor(chat, connection, problem) {
+    super();
+    this.#chat = chat;
+    this.#connection = connection;
+    this.#problem = problem;
+    chat.addEventListener("show", () => this.#shown());
+    chat.addEventListener("accepted", ({ detail }) => {
+      if (!detail.isNew) return;
+      keep("sessionStorage", OPEN, detail.conversation);
+      history.pushState({}, "", pathOf(detail.conversation));
+    });
+    connection.addEventListener("state", () => {
+      if (connection.state === "waiting" && connection.closeCode === POLICY_VIOLATION) this.#checkMembership();
+    });
+    window.addEventListener("popstate", () => {
+      const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
+      if (id) this.open(decodeURIComponent(id), { push: false });
+      else this.startNew({ push: false });
+    });
+  }
+
+  /** The course that is shown, or null. */
+  get course() {
+    return this.courses.find(({ id }) => id === this.#chat.conversation.course) ?? null;
+  }
+
+  /** An empty conversation: in the course that the address names, else in the one of now. */
+  startNew({ push = true } = {}) {
+    const asked = new URLSearchParams(location.search).get("course");
+    const named = this.courses.find(({ id, slug }) => asked !== null && (asked === id || asked === slug));
+    this.#startIn(named?.id ?? this.#chat.conversation.course ?? kept("localStorage", COURSE), push);
+    this.dispatchEvent(new Event("new"));
+  }
+
+  /** An empty conversation in another course. */
+  changeCourse(course) {
+    this.#startIn(course, true);
+  }
+
+  /** A stored conversation; what stops it is told. */
+  async open(id, { push = true } = {}) {
+    try {
+      await this.#chat.open(id);
+    } catch (error) {
+      if (error.status === 404) this.gone(t("conversation.missing"));
+      else this.#problem.show(t("conversation.unreachable"), () => this.open(id, { push }));
+      return;
+    }
+    if (push) history.pushState({}, "", pathOf(id));
+  }
+
+  /** The conversation that was shown is no more, as `text` says. */
+  gone(text) {
+    history.replaceState({}, "", "/");
+    this.startNew({ push: false });
+    this.dispatchEvent(new CustomEvent("missing", { detail: text }));
+    this.#problem.show(text);
+  }
+
+  /** The first thing that is shown: what the address names, else what this tab had open. */
+  async start() {
+    try {
+      if (!(await this.#readCourses())) return;
+    } catch {
+      this.#problem.show(t("courses.unreachable"), () => this.start());
+      return;
+    }
+    const conversation = document.body.dataset.conversation || (isReload() && kept("sessionStorage", OPEN));
+    if (conversation) {
+      await this.open(conversation, { push: false });
+      const { id } = this.#chat.conversation;
+      if (id) history.replaceState({}, "", pathOf(id));
+    } else this.startNew({ push: false });
+    if (location.search) history.replaceState({}, "", location.pathname);
+    this.dispatchEvent(new Event("courses"));
+    // After the conversation is known, so that the welcome finds what it should follow.
+    this.#connection.open();
+  }
+
+  #startIn(course, push) {
+    if (push) history.pushState({}, "", "/");
+    const isKnown = this.courses.some(({ id }) => id === course);
+    this.#chat.startNew(isKnown ? course : (this.courses[0]?.id ?? null));
+  }
+
+  /** Reads who this is and their courses; whether they are known at all. */
+  async #readCourses() {
+    try {
+      [{ me: this.me }, this.courses] = await Promise.all([api.me(), api.courses()]);
+    } catch (error) {
+      if (error.status !== 401) throw error;
+      location.assign(loginAddress());
+      return false;
+    }
+    if (claimStorage(this.me.id)) this.dispatchEvent(new Event("stranger"));
+    return true;
+  }
+
+  /** The server has closed the connection for cause: the account or a place in a course has ended. */
+  async #checkMembership() {
+    const { course } = this.#chat.conversation;
+    try {
+      if (!(await this.#readCourses())) return;
+    } catch {
+      return;
+    }
+    if (course === null || this.courses.some(({ id }) => id === course)) return;
+    keep("localStorage", COURSE, null);
+    history.replaceState({}, "", "/");
+    this.#chat.startNew(this.courses[0]?.id ?? null);
+    this.dispatchEvent(new Event("courses"));
+    this.#problem.show(t("course.left"));
+  }
+
+  #shown() {
+    this.#problem.hide();
+    const { id, course } = this.#chat.conversation;
+    keep("sessionStorage", OPEN, id);
+    if (course) keep("localStorage", COURSE, course);
+  }
+}
+
+function pathOf(conversation) {
+  return `/c/${encodeURIComponent(conversation)}`;
+}
+
+function isReload() {
+  return performance.getEntriesByType("navigation")[0]?.type === "reload";
+}
