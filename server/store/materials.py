@@ -297,6 +297,17 @@ class Materials:
             )
             return found is not None
 
+    async def set_renewal(self, material_id: str, row: dict[str, Any] | None) -> bool:
+        """What a material is to become; None: it stays as it is. False when it is gone."""
+        async with self._database.transaction() as session:
+            changed = await session.scalar(
+                update(Material)
+                .where(Material.id == material_id)
+                .values(renewal=row)
+                .returning(Material.id)
+            )
+            return changed is not None
+
     async def to_renew(self) -> list[Material]:
         """At start: the materials whose renewal was not read yet, oldest first."""
         async with self._database.session() as session:

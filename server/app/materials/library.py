@@ -272,8 +272,7 @@ class Library:
     async def _promise(self, material: Material, renewal: Renewal) -> bool:
         """Writes down what was asked for, so that a restart goes on with it. False when the
         material is gone."""
-        row = renewal_row(renewal)
-        return await self.materials.edit(material.id, lambda _: Settled({"renewal": row}))
+        return await self.materials.set_renewal(material.id, renewal_row(renewal))
 
     async def _renew_again(self, material: Material) -> None:
         """Goes on with a renewal that the last end has cut, unless it may have been the reason."""
@@ -285,7 +284,7 @@ class Library:
             await self._renew(material, renewal)
             return
         log.warning("a file for a material is given up: it was begun %d times", MAX_ATTEMPTS)
-        await self.materials.edit(material.id, lambda _: Settled({"renewal": None}))
+        await self.materials.set_renewal(material.id, None)
         if renewal.staged is not None:
             async with self._bytes.lock:
                 await self._bytes.remove_unneeded(material.course_id, renewal.staged.sha256)

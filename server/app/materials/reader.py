@@ -16,7 +16,7 @@ from server.app.materials.import_queue import Reading, Renewal
 from server.app.materials.kept_bytes import KeptBytes
 from server.app.materials.parser_process import OnProgress, ParsedMaterial, ParserClosedError
 from server.app.materials.settling import chosen_encoding, new_passages, settled_reading
-from server.store.materials import Materials, Settled
+from server.store.materials import Materials
 from server.store.schema import Material
 
 log = logging.getLogger(__name__)
@@ -127,19 +127,17 @@ class MaterialReader:
         if reading.renewal is None:
             await self._materials.fail(reading.material_id, error.code, error.facts)
         elif reading.renewal.is_promised:
-            await self._materials.edit(reading.material_id, lambda _: Settled({"renewal": None}))
+            await self._materials.set_renewal(reading.material_id, None)
         return error
 
     async def _count(self, reading: Reading, by: int) -> None:
         """How often a renewal was begun: a file that ends the server each time is given up."""
-
-        def settle(now: Material) -> Settled:
-            row = now.renewal
-            counted = row and {**row, "attempts": row["attempts"] + by}
-            return Settled({"renewal": counted})
-
-        if reading.renewal is not None and reading.renewal.is_promised:
-            await self._materials.edit(reading.material_id, settle)
+        if reading.renewal is None or not reading.renewal.is_promised:
+            return
+        now = await self._materials.get(reading.material_id)
+        if now is not None and now.renewal is not None:
+            counted = {**now.renewal, "attempts": now.renewal["attempts"] + by}
+            await self._materials.set_renewal(now.id, counted)
 
     async def _tidy(self, before: Material, staged: StagedFile) -> None:
         """Removes the bytes that a replaced material has no more, or has not got."""
