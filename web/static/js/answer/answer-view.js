@@ -22,6 +22,8 @@ export class AnswerView {
   #actions;
   #onRendered;
   #text;
+  #above;
+  #below;
   /** Each is made for the answers that have something to show in it. */
   #thinking = null;
   #waiting = null;
@@ -37,13 +39,19 @@ export class AnswerView {
     this.#actions = actions;
     this.#onRendered = onRendered;
     this.prose = element("div", { class: "prose", lang: languageOf(question) });
+    // What comes and goes beside the text has parents of its own: rules for the order of siblings
+    // (the browser's own for MathML have some) make it style the whole text again otherwise.
+    this.#above = element("div", { class: "answer-above" });
+    this.#below = element("div", { class: "answer-below" });
     this.tail = element("div", { class: "answer-tail" });
     const title = answer.isSummary ? "transcript.summary" : "transcript.answer";
     this.root = element(
       "article",
       { class: answer.isSummary ? "answer summary" : "answer", tabindex: "-1" },
       element("h2", { class: answer.isSummary ? "summary-title" : "visually-hidden", "data-t": title }, t(title)),
+      this.#above,
       this.prose,
+      this.#below,
       this.tail,
     );
     this.#text = new AnswerText(this.prose, question);
@@ -109,7 +117,7 @@ export class AnswerView {
     }
     if (this.#waiting === null) {
       this.#waiting = new Waiting(answer, this.#actions.connection, (nowMs) => this.#thinking?.tick(nowMs));
-      this.prose.after(this.#waiting.root);
+      this.#below.append(this.#waiting.root);
     }
     this.#waiting.update();
   }
@@ -123,7 +131,7 @@ export class AnswerView {
     }
     if (this.#thinking === null) {
       this.#thinking = new Thinking();
-      this.prose.before(this.#thinking.root);
+      this.#above.append(this.#thinking.root);
     }
     if (answer.isThinking) this.#thinking.grow(answer.thinking, performance.now());
     else {

@@ -34,12 +34,10 @@ export class Pieces {
 
   /** Where the piece number `index` stands in the window: {top, bottom}. */
   place(index) {
-    const range = document.createRange();
-    const { nodes } = this.#shown[index];
-    if (nodes.length === 0) return { top: 0, bottom: 0 };
-    range.setStartBefore(nodes[0]);
-    range.setEndAfter(nodes.at(-1));
-    return range.getBoundingClientRect();
+    const elements = this.#shown[index].nodes.filter((node) => node instanceof Element);
+    if (elements.length === 0) return { top: 0, bottom: 0 };
+    // Of elements, not of a range: that would lay out what is in them, however far from the window.
+    return { top: elements[0].getBoundingClientRect().top, bottom: elements.at(-1).getBoundingClientRect().bottom };
   }
 
   /**
