@@ -25,6 +25,7 @@ from server.store.analysis import index_words, is_han, title_words
 from server.store.database import Database
 from server.store.ids import new_id
 from server.store.passage_index import IndexedWords, passage_index
+from server.store.passage_items import body_words
 from server.store.schema import Course, Material, PassageRow
 
 FOLDER = Path(__file__).parent / "eval_courses"
@@ -215,4 +216,4 @@ def _files_of(folder: Path) -> list[Path]:
 
 def _words(title: str, passage: PassageText) -> IndexedWords:
     heading = " ".join(index_words(" ".join(passage.headings[1:])))
-    return IndexedWords(title, heading, " ".join(index_words(passage.text)))
+    return IndexedWords(title, heading, " ".join(body_words(passage.text)))

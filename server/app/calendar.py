@@ -37,7 +37,10 @@ _DAYS = {
     "昨天": -1,
 }
 _PATTERN = regex.compile(
-    rf"\b(?P<day>today|tonight|tomorrow|yesterday)\b"
+    r"(?P<now>\b(?:which|what) week (?:of (?:the )?\w+ )?(?:is (?:it|this)|are we(?: in)?)\b"
+    r"(?: now\b)?"
+    r"|(?:现在|今天|目前|这周|本周)是?(?:这?学期|课程|教学)?的?第几周|第几周了)"
+    rf"|\b(?P<day>today|tonight|tomorrow|yesterday)\b"
     rf"|(?P<day>今天|今日|今晚|明天|明日|后天|昨天)"
     rf"|\b(?P<which>this|next|last|coming)\s+(?P<weekday>{_WEEKDAY})\b"
     rf"|(?P<which>这个?|本|下个?|上个?)(?:周|星期|礼拜)(?P<weekday>[一二三四五六日天])"
@@ -81,6 +84,8 @@ class CourseCalendar:
         return rest, units
 
     def _unit(self, match: regex.Match[str]) -> QueryUnit:
+        if match["now"]:
+            return self._span("week", 0)
         if match["day"]:
             day = self.today + timedelta(days=_DAYS[match["day"]])
             return QueryUnit((date_key(day),), _EXACT, is_number=True)

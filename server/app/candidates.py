@@ -17,7 +17,7 @@ from server.app.relevance import score_hits
 from server.store.passage_index import Hit, WordCounts
 from server.store.schema import Material, PassageRow
 
-_OTHER_LANGUAGE = 0.9
+_OTHER_LANGUAGE = 0.85
 """What a passage in the other language is worth. Both may hold the words (Lab 4, KV cache), but
 a reader wants an answer from a text in the language of the question."""
 _SAME_MATERIAL = 1.15

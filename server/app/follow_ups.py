@@ -12,7 +12,8 @@ from server.store.analysis import QueryUnit, fold, numbered_kind, query_units
 
 _MAX_QUESTION_CHARS = 2000
 _MAX_UNITS = 64
-_PREVIOUS_WEIGHT = 0.3
+_PREVIOUS_WEIGHT, _UNNEEDED_WEIGHT = 0.5, 0.3
+"""What the question before counts, for a follow-up and for one that stands on its own."""
 _FOLLOW_UP_WEIGHT = 2.0
 """A question whose units weigh less than this together may lean on the one before it."""
 
@@ -61,13 +62,15 @@ def what_is_asked(question: str, previous: str | None, calendar: CourseCalendar)
         return Asked(tuple(own), (), is_follow_up=False)
     known = {unit.words for unit in own}
     named = {thing for unit in own if (thing := numbered_kind(unit)) is not None}
+    is_follow_up = _leans(question, own)
+    share = _PREVIOUS_WEIGHT if is_follow_up else _UNNEEDED_WEIGHT
     leaned = [
-        replace(unit, weight=unit.weight * _PREVIOUS_WEIGHT)
+        replace(unit, weight=unit.weight * share)
         for unit in _units(previous, calendar)
         # "And Lab 2?" asks about Lab 2 instead of the lab before.
         if unit.words not in known and numbered_kind(unit) not in named
     ]
-    return Asked(tuple(own), tuple(leaned), is_follow_up=_leans(question, own))
+    return Asked(tuple(own), tuple(leaned), is_follow_up)
 
 
 def _leans(question: str, own: Sequence[QueryUnit]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
@@ -29,6 +29,9 @@ _NAME = regex.compile(r"(?<=\b\p{Ll}+ )\p{Lu}\p{Ll}+(?: \p{Lu}\p{Ll}+)+")
 _LIGHT = 0.4
 _NUMBERED_IN_TITLE = 3
 _FACT_WEIGHT = 2.0
+# In "What does X mean?" it is no mean value.
+_MEAN = regex.compile(r"\b(?:do|does|did|would)\b[^.?!]{0,60}\b(?P<verb>mean)\b")
+_CONTRACTED = regex.compile(r"(?<=\p{L})['’](?:d|ll|m|re|s|t|ve)\b")
 _STOP_PHRASE = regex.compile(alternatives(STOP_PHRASES))
 
 
@@ -98,11 +101,35 @@ def query_units(question: str) -> list[QueryUnit]:
     return list(units.values())
 
 
+def asked_units(text: str) -> list[QueryUnit]:
+    """What must be in a text that somebody looks for by `text`: as in a question, or, when that
+    is nothing but stop words, each word."""
+    asked = [unit for unit in query_units(text) if unit.is_asked]
+    return asked or [QueryUnit((word,)) for word in dict.fromkeys(index_words(text))]
+
+
+def search_units(typed: str) -> list[QueryUnit]:
+    """`asked_units` of somebody who is still typing: the last word may be a beginning."""
+    units = asked_units(typed)
+    last = regex.search(r"[\p{L}\p{N}\p{M}]+$", fold(typed))
+    if last is None:
+        return units
+    # Its stem too: "policies" begins no word of the index, which holds "polici".
+    stemmed = stem(last[0])
+    beginning = tuple(dict.fromkeys((stemmed, last[0])))
+    return [
+        replace(unit, words=beginning, prefix=True) if unit.words == (stemmed,) else unit
+        for unit in units
+    ]
+
+
 def _units(folded: str, names: list[range]) -> Iterator[QueryUnit]:
     # Numbers first: "lab 4" asks for Lab 4, not for labs in general.
     things = [*numbered(folded), *dates(folded)]
     yield from (QueryUnit((key,), weight=1.5, is_number=True) for key, _, _ in things)
     folded = _blank(folded, [(start, end) for _, start, end in things])
+    folded = _CONTRACTED.sub(_spaces, folded)
+    folded = _blank(folded, [match.span("verb") for match in _MEAN.finditer(folded)])
     for key, _, asked in FACTS:
         if asked.search(folded):
             yield QueryUnit((key,), weight=_FACT_WEIGHT, is_asked=False)

@@ -62,19 +62,25 @@ def dates(folded: str) -> Iterator[tuple[str, int, int]]:
                 yield _date_key(month, day), match.start(), match.end()
 
 
+_NUMBER_WORD = r"(?:one|two|three|four|five|six|seven|eight|nine|ten)"
+
 FACTS = (
     (
         KEY_MARK + "hasdate",
         regex.compile("|".join(pattern.pattern for pattern in _DATE_PATTERNS)),
         regex.compile(
-            r"\bwhen\b|\b(?:what|which) (?:day|date)\b|\bdeadline|\bdue\b|\bddl\b"
+            # Not "what happens when I add one".
+            r"^\W*(?:and |but |so )?when\b[^,]*$|\bwhen\W*$"
+            r"|\b(?:by|until|since|know|tell|say) when\b"
+            r"|\bwhen(?: exactly)? (?:is|are|was|were|do|does|did|can|could|will|must|may|should)\b"
+            r"|\b(?:what|which) (?:day|date)\b|\bdeadline|\bdue\b|\bddl\b"
             r"|什么时候|何时|哪一?天|几[号月]|截[止至]"
         ),
     ),
     (
         KEY_MARK + "hasclock",
         regex.compile(r"\b\d\d?[:：]\d\d\b|\b\d\d? ?[ap]\.?m\b|\d\s*点"),
-        regex.compile(r"\bwhat time\b|\bhow late\b|几点"),
+        regex.compile(r"\bwhat time\b|\bhow late\b|\bwhen (?:is|are)\b|几点|什么时候"),
     ),
     (
         KEY_MARK + "hasduration",
@@ -87,6 +93,41 @@ FACTS = (
             r"\bhow (?:long|soon)\b|\bhow many (?:days|hours|minutes)\b|多久|多长时间|几天"
         ),
     ),
+    (
+        KEY_MARK + "haspercentage",
+        regex.compile(r"\d\s*[%‰]|\bper ?cent\b|百分之|[一二三四五六七八九十\d]\s*[成折]"),
+        regex.compile(
+            r"\bpercent|\bpercentage|\bhow much .{0,60}\b(?:weigh|count|worth)|\bweights?\b"
+            r"|占多少|占比|比例|百分|几成|几折|多大比重"
+        ),
+    ),
+    (
+        KEY_MARK + "hassize",
+        regex.compile(r"\d\s*(?:[kmg]i?b|bytes?|字节|兆)\b|\d\s*字节"),
+        regex.compile(r"\bhow (?:big|large)\b|\bsize of\b|\bhow many bytes\b|多大|多少字节"),
+    ),
+    (
+        KEY_MARK + "hasprice",
+        regex.compile(r"[€$£¥￥]\s*\d|\d\s*(?:€|euros?|dollars?|yuan|元(?![件素])|块钱)"),
+        regex.compile(r"\bhow much\b.{0,60}\bcosts?\b|\bprice\b|多少钱|价格|几块钱"),
+    ),
+    (
+        KEY_MARK + "hasheadcount",
+        regex.compile(
+            rf"(?:\d|\b{_NUMBER_WORD})\s+(?:people|persons|students|members)\b"
+            r"|\b(?:team|group|pair)s? of\b|[\d一二三四五六七八九十两]\s*[人名位]"
+        ),
+        regex.compile(r"\bhow many (?:people|persons|students|members)\b|几个?人|多少人|几名"),
+    ),
+    (
+        KEY_MARK + "haslength",
+        regex.compile(
+            rf"(?:\d|\b{_NUMBER_WORD})\s+(?:pages?|sheets?|words)\b"
+            r"|[\d一二三四五六七八九十两]\s*[页字张]"
+        ),
+        regex.compile(r"\bhow many (?:pages|words|sheets)\b|几页|多少页|多少字|几张"),
+    ),
 )
 """(key, what a text that holds it looks like, what asks for it): a question that asks for a kind
 of fact is answered by a text that has one."""
+FACT_KEYS = frozenset(key for key, _, _ in FACTS)

@@ -107,17 +107,39 @@ class FtsRecordIndex:
     ) -> list[str]:
         if not units:
             return []
-        every = " AND ".join(f"({' OR '.join(_terms(unit))})" for unit in units)
         rows = await session.execute(
             _SEARCH_RECORDS,
             {
-                "match": f"{_scope(course_id)} AND words : ({every})",
+                "match": f"{_scope(course_id)} AND words : ({_every(units)})",
                 "course": course_id,
                 "before": before,
                 "limit": limit,
             },
         )
         return [answer_id for (answer_id,) in rows]
+
+    async def search_own(
+        self,
+        session: AsyncSession,
+        user_id: str,
+        units: Sequence[QueryUnit],
+        *,
+        course_id: str | None,
+        limit: int,
+    ) -> dict[str, str]:
+        if not units:
+            return {}
+        match = f"words : ({_every(units)})"
+        if course_id is not None:
+            match = f"{_scope(course_id)} AND {match}"
+        rows = await session.execute(
+            _SEARCH_OWN, {"match": match, "user": user_id, "course": course_id, "limit": limit}
+        )
+        return {str(conversation_id): str(answer_id) for conversation_id, answer_id in rows}
+
+
+def _every(units: Sequence[QueryUnit]) -> str:
+    return " AND ".join(f"({' OR '.join(_terms(unit))})" for unit in units)
 
 
 def _columns(words: IndexedWords) -> dict[str, str]:
@@ -169,4 +191,13 @@ _FORGET_RECORDS = text(
 _SEARCH_RECORDS = text(
     "SELECT answer_id FROM record_fts WHERE record_fts MATCH :match AND course_id = :course "
     "AND (:before IS NULL OR answer_id < :before) ORDER BY answer_id DESC LIMIT :limit"
+)
+# CROSS JOIN keeps the order: the words first, since a user's answers cannot be looked up in them.
+_SEARCH_OWN = text(
+    "SELECT conversation.id, max(record_fts.answer_id) AS newest FROM record_fts "
+    "CROSS JOIN message ON message.id = record_fts.answer_id "
+    "CROSS JOIN conversation ON conversation.id = message.conversation_id "
+    "WHERE record_fts MATCH :match AND conversation.user_id = :user "
+    "AND (:course IS NULL OR conversation.course_id = :course) "
+    "GROUP BY conversation.id ORDER BY newest DESC LIMIT :limit"
 )

@@ -19,7 +19,7 @@ decide depend describe despite detail during early easy effect either else end e
 especially even evening event everything everywhere exact example except expect expected explain
 extra fact fail fall far fast feel fill final finally fine finish first fit five fix follow
 following forget form forward four free friend front full further general generally gone good
-great group guess guy half hand happen hard hear hello hi high hold home hope hour however huge
+great group guess guy half hand happen hard hear hello help hi high hold home hope hour however huge
 idea important include inside instead interest job join keep keeps large last late later lead
 learn least leave left less line list little live long look lose lot low main matter maybe meet
 mention mind minute miss mix moment month morning move near necessary never new next nice night

@@ -7,6 +7,7 @@ asked words they hold; ranking them is the application's affair.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from server.store.analysis import QueryUnit
+from server.store.dates import FACT_KEYS
+from server.store.passage_items import HEADING_MARK, ITEM_MARK, MARKS, SHARED_MARK
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -23,11 +26,15 @@ if TYPE_CHECKING:
 TITLE_WEIGHT, HEADING_WEIGHT, BODY_WEIGHT = 1.0, 3.0, 1.0
 """A word in a heading says more about its passage than a word in the text; one in the title is
 shared by all passages of its material."""
+_ITEM_TITLE_WEIGHT, _ITEM_HEADING_WEIGHT, _ITEM_SHARED_WEIGHT = 1.0, 2.0, 0.5
+"""What words of the title count in an item, of the heading right above it, and of its list's
+lead-in or its table's header."""
 
 
 class IndexedWords(msgspec.Struct, frozen=True):
     """Words joined by blanks, as `server.store.analysis.index_words` makes them: of the
-    material's title and file name, of the heading path, and of the text."""
+    material's title and file name, of the heading path, and of the text; the text's with marks
+    of its items, as `server.store.passage_items.body_words` makes them."""
 
     title: str
     heading: str
@@ -35,14 +42,25 @@ class IndexedWords(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class ItemWords:
+    """An item of a passage: how often it has each of the asked words, with those of the headings
+    above it; `num_words` of its own."""
+
+    words: Mapping[str, float]
+    num_words: int
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that holds words of the query: how often each of the asked ones occurs, weighted
-    by the column, and in which columns; `num_words` in its text."""
+    by the column, and in which columns; `num_words` in its text. `items`: those that have asked
+    words in the text or in the headings; none for a passage that was indexed without marks."""
 
     passage_id: str
     words: Mapping[str, float]
     num_words: int
     columns: Mapping[str, str] = field(default_factory=dict)
+    items: tuple[ItemWords, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +132,18 @@ class RecordIndex(Protocol):
         """Ids of answers that hold every unit (any of its words), greatest id first, only those
         smaller than `before`. None when `units` is empty."""
 
+    async def search_own(
+        self,
+        session: AsyncSession,
+        user_id: str,
+        units: Sequence[QueryUnit],
+        *,
+        course_id: str | None,
+        limit: int,
+    ) -> dict[str, str]:
+        """Conversations of the user, of one course or all, in which an answer holds every unit:
+        up to `limit`, each with the newest such answer. None when `units` is empty."""
+
 
 class AskedWords:
     """The words of a query, to be counted in what was found."""
@@ -126,19 +156,66 @@ class AskedWords:
         """What a passage has of them. The arguments are the words of its columns."""
         words: dict[str, float] = {}
         columns: dict[str, str] = {}
-        body_words = body.split()
+        parts = _parts(body)
+        text = [word for _, part in parts for word in part]
         weighted = (
             ("title", TITLE_WEIGHT, title.split()),
             ("heading", HEADING_WEIGHT, heading.split()),
-            ("text", BODY_WEIGHT, body_words),
+            ("text", BODY_WEIGHT, text),
         )
         for name, weight, column in weighted:
-            for word in column:
-                if word in self._words or (self._prefixes and word.startswith(self._prefixes)):
-                    words[word] = words.get(word, 0.0) + weight
-                    if name not in columns.get(word, ""):
-                        columns[word] = f"{columns.get(word, '')} {name}".strip()
-        return Hit(passage_id, words, len(body_words), columns)
+            for word, count in self._counted(column).items():
+                # Every item may say that it holds a date: for a passage that is one thing to say.
+                times = 1.0 if word in FACT_KEYS else count
+                words[word] = words.get(word, 0.0) + weight * times
+                columns[word] = f"{columns.get(word, '')} {name}".strip()
+        items = self._items(title.split(), heading.split(), parts)
+        return Hit(passage_id, words, len(text), columns, items)
+
+    def _counted(self, words: Sequence[str]) -> Counter[str]:
+        return Counter(
+            word
+            for word in words
+            if word in self._words or (self._prefixes and word.startswith(self._prefixes))
+        )
+
+    def _items(
+        self, title: Sequence[str], heading: Sequence[str], parts: Sequence[tuple[str, list[str]]]
+    ) -> tuple[ItemWords, ...]:
+        counted = [(mark, self._counted(words), len(words)) for mark, words in parts]
+        # What the text does not hold of the heading path stands above its first items.
+        above = self._counted(heading)
+        for mark, counts, _ in counted:
+            if mark == HEADING_MARK:
+                above -= counts
+        titled, shared = self._counted(title), Counter[str]()
+        items = []
+        for mark, counts, num_words in counted:
+            if mark == HEADING_MARK:
+                above, shared = counts, Counter()
+            elif mark == SHARED_MARK:
+                shared = counts
+            elif mark == ITEM_MARK and (counts or above or shared):
+                words: dict[str, float] = {}
+                for weight, held in (
+                    *((1.0, counts), (_ITEM_HEADING_WEIGHT, above)),
+                    *((_ITEM_SHARED_WEIGHT, shared), (_ITEM_TITLE_WEIGHT, titled)),
+                ):
+                    for word, count in held.items():
+                        words[word] = words.get(word, 0.0) + weight * count
+                items.append(ItemWords(words, num_words))
+        return tuple(items)
+
+
+def _parts(body: str) -> list[tuple[str, list[str]]]:
+    """(mark, words) of each part of a text; what stands before the first mark has none."""
+    parts: list[tuple[str, list[str]]] = [("", [])]
+    for word in body.split():
+        if word in MARKS:
+            parts.append((word, []))
+        else:
+            parts[-1][1].append(word)
+    return parts
 
 
 def passage_index(database: Database) -> PassageIndex:

@@ -8,7 +8,7 @@ them is also found by the others.
 from __future__ import annotations
 
 STUDY = """
-deadline: deadline, due, hand in by, by when, cut off, closing date | 截止, 截至, 期限,
+deadline: deadline, ddl, due, hand in by, by when, cut off, closing date | 截止, 截至, 期限,
   什么时候交, 几号交, 哪天交, 最晚, 最迟
 submit: submit, submission, hand in, handed in, turn in, deliverable, upload | 提交, 上交,
   交什么, 要交, 递交, 上传, 交上来, 怎么交, 补交
@@ -22,7 +22,8 @@ exam: exam, examination, final, midterm, written test | 考试, 期中考, 期�
   期中, 考卷, 试卷
 midterm: midterm, mid term | 期中
 final: final exam, final, finals | 期末
-makeup: make up exam, makeup, make up, resit, re sit, retake, second attempt | 补考, 重考, 补做,
+makeup: make up exam, makeup, make up, made up, redo, resit, re sit, retake,
+  second attempt | 补考, 重考, 补做,
   补测, 缓考, 重修
 grade: grade, mark, score, assessment, point, total | 成绩, 评分, 分数, 打分, 得分, 总评, 总分,
   计分, 记分, 扣分, 满分
@@ -95,7 +96,7 @@ pass: pass the course, need to pass, pass grade, pass mark, minimum, fail, faili
 lecture: lecture, class, taught, topic, session | 讲课, 上课, 授课, 有课, 课堂
 lab: lab, laboratory, practical, experiment | 实验, 上机
 homework: homework, assignment, problem set, exercise | 作业, 习题, 练习
-quiz: quiz, online test, short test, pop quiz, test each week | 小测, 测验, 随堂测, 测试
+quiz: quiz, quizzes, online test, short test, pop quiz, test each week | 小测, 测验, 随堂测, 测试
 project: project, course project | 项目, 大作业, 课程设计
 schedule: schedule, timetable, calendar, plan | 日程, 日历, 课表, 进度, 安排
 holiday: holiday, break, no class, day off, vacation, no lecture, cancelled | 放假, 假期, 停课,
@@ -137,8 +138,8 @@ equipment: equipment, device, instrument, apparatus, tool | 器材, 仪器, 设�
 damage: damage, broken, break, defect, repair, replace | 损坏, 坏了, 弄坏, 维修, 更换, 故障
 rawdata: raw data, data sheet, measurement sheet | 原始数据, 数据纸, 数据记录
 group: wechat group, chat group, qq | 微信群, 课程群, QQ群
-difference: difference, differ, versus, compare, comparison, distinguish | 区别, 差别, 不同,
-  比较, 相比
+difference: difference, differ, versus, vs, compare, comparison, distinguish | 区别, 差别, 不同,
+  比较, 相比, 一回事, 是一样
 advantage: advantage, benefit, good for, pro, better | 优点, 好处, 优势, 优于
 drawback: disadvantage, drawback, downside, problem with, price, con | 缺点, 坏处, 代价, 不足
 kinds: kind, type, category, categories, classify | 分类, 种类, 类型, 几类, 哪几类, 几种, 类别
@@ -233,7 +234,8 @@ openbook: open book, closed book, own note, permitted material | 开卷, 闭卷,
 duration: last, duration, how long, minutes long | 时长, 持续, 多长时间, 分钟
 early: early, earlier, before the start | 提前, 提早
 entry: enter, entry, admission, arrive, late arrival | 入场, 进场, 进入, 迟到
-disqualify: disqualify, exclude, not admitted, barred | 取消资格, 不得参加, 不让参加, 不能参加
+disqualify: disqualify, exclude, not admitted, barred, eligible, eligibility | 资格, 不得参加,
+  不让参加, 不能参加
 reuse: reuse, use again, repeat the course, last year's code | 重修, 重用, 沿用, 免修
 interview: interview, oral exam, oral | 面试, 口试
 commentb: comment, documentation, readme | 注释, 文档

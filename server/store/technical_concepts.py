@@ -7,6 +7,7 @@ from __future__ import annotations
 
 COMPUTING = """
 algorithm: algorithm | 算法
+wireless: wireless, wifi, wi fi, wlan, 802.11 | 无线
 array: array | 数组
 pointer: pointer | 指针
 stack: stack | 栈, 堆栈

@@ -130,12 +130,33 @@ class TsvectorRecordIndex:
             _SEARCH_RECORDS,
             {
                 "course": course_id,
-                "query": " & ".join(f"({_any_of(unit, *unit.extra)})" for unit in units),
+                "query": _every(units),
                 "before": before,
                 "limit": limit,
             },
         )
         return [answer_id for (answer_id,) in rows]
+
+    async def search_own(
+        self,
+        session: AsyncSession,
+        user_id: str,
+        units: Sequence[QueryUnit],
+        *,
+        course_id: str | None,
+        limit: int,
+    ) -> dict[str, str]:
+        if not units:
+            return {}
+        rows = await session.execute(
+            _SEARCH_OWN,
+            {"query": _every(units), "user": user_id, "course": course_id, "limit": limit},
+        )
+        return {str(conversation_id): str(answer_id) for conversation_id, answer_id in rows}
+
+
+def _every(units: Sequence[QueryUnit]) -> str:
+    return " & ".join(f"({_any_of(unit, *unit.extra)})" for unit in units)
 
 
 def _vector(words: Iterable[str]) -> str:
@@ -205,4 +226,13 @@ _SEARCH_RECORDS = text(
     "AND words @@ CAST(CAST(:query AS text) AS tsquery) "
     "AND (CAST(:before AS text) IS NULL OR answer_id < CAST(:before AS text)) "
     "ORDER BY answer_id DESC LIMIT :limit"
+)
+_SEARCH_OWN = text(
+    "SELECT conversation.id, max(record_words.answer_id) AS newest FROM record_words "
+    "JOIN message ON message.id = record_words.answer_id "
+    "JOIN conversation ON conversation.id = message.conversation_id "
+    "WHERE record_words.words @@ CAST(CAST(:query AS text) AS tsquery) "
+    "AND conversation.user_id = :user "
+    "AND (CAST(:course AS text) IS NULL OR conversation.course_id = CAST(:course AS text)) "
+    "GROUP BY conversation.id ORDER BY newest DESC LIMIT :limit"
 )

@@ -35,7 +35,7 @@ STOP_WORDS = frozenset(
         "a about according again all also am an and any anybody anyone anything are as at be",
         "been being but by can cannot choose could course date day did difference do does doing",
         "done each else ever every everybody everyone exactly few find for from gave get gets",
-        "give gives go goes going got had happen happens has have having he help helps her here",
+        "give gives go goes going got had happen happens has have having he her here",
         "hers him his how i if in into is it its just kind know let like look made make makes",
         "many may me mean means might mine more most much must my need needed needs no not of",
         "off often ok on one only or other our ours out please possible really s same say says",
@@ -43,6 +43,10 @@ STOP_WORDS = frozenset(
         "than thank thanks that the their them then there these they thing things this those to",
         "too towards up us use used using very want was we were what when where whether which",
         "while who whom whose why will with within without would yes you your yours",
+        # What is left of "doesn't" and the like, also as typed in haste.
+        "ain aren couldn didn doesn don hadn hasn haven isn ll mustn re shouldn ve wasn weren won",
+        "wouldn arent cant couldnt didnt doesnt dont hadnt hasnt havent im isnt ive shouldnt thats",
+        "wasnt whats wont wouldnt",
     )
     for word in line.split()
 )
@@ -61,6 +65,7 @@ STOP_PHRASES = (
         "如何",
         "多少",
     ),
+    *("一共", "总共", "到底", "究竟", "为啥", "啥", "咋", "多久", "多长时间", "多长"),
     *("几点", "几号", "几个", "几次", "几分", "哪一天", "哪些", "哪个", "哪天", "哪几", "哪", "谁"),
     *("是不是", "有没有", "能不能", "可不可以", "会不会", "要不要", "需不需要", "允不允许"),
     *(

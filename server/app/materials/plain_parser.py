@@ -16,6 +16,7 @@ from server.app.materials.parser_process import CountTokens, OnProgress, ParsedM
 from server.app.passages import split
 from server.store.analysis import index_words
 from server.store.passage_index import IndexedWords
+from server.store.passage_items import body_words
 
 _MAX_BYTES = 1024 * 1024
 
@@ -68,7 +69,7 @@ class PlainParser:
                 IndexedWords(
                     title,
                     " ".join(index_words(" ".join(passage.headings[1:]))),
-                    " ".join(index_words(passage.text)),
+                    " ".join(body_words(passage.text)),
                 )
                 for passage in passages
             ),

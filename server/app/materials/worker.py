@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, assert_never
@@ -129,7 +129,7 @@ def _do(job: Job, channel: Channel) -> None:
 def _parse(job: Parse, channel: Channel) -> None:
     # Here, so that a job of another kind does not wait for them.
     from server.app.passages import split
-    from server.store.analysis import index_words, title_words
+    from server.store.analysis import title_words
 
     source = MaterialSource(job.name, Path(job.path).read_bytes(), job.encoding)
     parser = parser_for(job.name, source.data[:1024])
@@ -138,7 +138,7 @@ def _parse(job: Parse, channel: Channel) -> None:
     passages = split(document, job.limits.passages, channel.measure)
     for begin in range(0, len(passages), _MAX_PASSAGES_A_LINE):
         some = passages[begin : begin + _MAX_PASSAGES_A_LINE]
-        channel.send(Passages([_record(passage, index_words) for passage in some]))
+        channel.send(Passages([_record(passage) for passage in some]))
     channel.send(
         Parsed(
             title=document.title,
@@ -152,7 +152,10 @@ def _parse(job: Parse, channel: Channel) -> None:
     )
 
 
-def _record(passage: PassageText, index_words: Callable[[str], list[str]]) -> PassageRecord:
+def _record(passage: PassageText) -> PassageRecord:
+    from server.store.analysis import index_words
+    from server.store.passage_items import body_words
+
     return PassageRecord(
         headings=passage.headings,
         locator=passage.locator,
@@ -161,7 +164,7 @@ def _record(passage: PassageText, index_words: Callable[[str], list[str]]) -> Pa
         num_tokens=passage.num_tokens,
         language=passage.language,
         heading_words=" ".join(index_words(" ".join(passage.headings[1:]))),
-        body_words=" ".join(index_words(passage.text)),
+        body_words=" ".join(body_words(passage.text)),
     )
 
 

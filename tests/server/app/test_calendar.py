@@ -52,12 +52,23 @@ def test_next_thursday_may_be_the_coming_one_or_the_one_of_next_week() -> None:
         ("下个星期", 4),
         ("last week", 2),
         ("上周", 2),
+        ("Which week is it?", 3),
+        ("what week of the term are we in now", 3),
+        ("现在是第几周？", 3),
+        ("今天第几周了", 3),
     ],
 )
 def test_weeks_have_their_number_and_their_days(question: str, week: int) -> None:
     ((*days, number),) = keys(question)
     assert number == f"ǂweek{week}"
     assert len(days) == 7
+
+
+@pytest.mark.parametrize(
+    "question", ["Which week is Lab 3 due?", "实验三在第几周", "in which week"]
+)
+def test_the_week_of_something_else_is_not_the_present_one(question: str) -> None:
+    assert keys(question) == []
 
 
 def test_weeks_outside_of_the_term_or_without_one_have_no_number() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.app.relevance import known_share, rarity, score_hits
 from server.store.analysis import QueryUnit, query_units
-from server.store.passage_index import Hit, WordCounts
+from server.store.passage_index import Hit, ItemWords, WordCounts
 
 COUNTS = WordCounts(10, {"zebra": 1, "walrus": 5, "gizmo": 0})
 
@@ -62,3 +62,53 @@ def test_a_number_that_occurs_nowhere_is_as_rare_as_can_be() -> None:
     assert rarity(QueryUnit(("gizmo",), is_number=True), COUNTS) > rarity(
         QueryUnit(("gizmo",)), COUNTS
     )
+
+
+def with_items(*items: dict[str, float]) -> Hit:
+    words: dict[str, float] = {}
+    for item in items:
+        for word, count in item.items():
+            words[word] = words.get(word, 0.0) + count
+    return Hit("p", words, 60, items=tuple(ItemWords(item, 30) for item in items))
+
+
+def test_words_that_stand_together_rank_above_the_same_words_apart() -> None:
+    asked = units("zebra", "walrus")
+    together, apart, plain = score_hits(
+        asked,
+        [
+            with_items({"zebra": 1, "walrus": 1}),
+            with_items({"zebra": 1}, {"walrus": 1}),
+            Hit("p", {"zebra": 1, "walrus": 1}, 60),
+        ],
+        COUNTS,
+    )
+    assert together.rank > apart.rank
+    assert together.coverage == apart.coverage == plain.coverage == 1
+    assert together.rank > plain.rank  # which was indexed without its items
+
+
+def test_a_second_item_counts_for_less_than_the_best() -> None:
+    asked = units("zebra")
+    one, two, three = score_hits(
+        asked, [with_items(*[{"zebra": 1.0}] * n) for n in (1, 2, 3)], COUNTS
+    )
+    assert one.rank < two.rank < 1.5 * one.rank
+    assert three.rank - two.rank < two.rank - one.rank
+
+
+def test_what_only_helps_counts_in_an_item_beside_what_is_asked() -> None:
+    counts = WordCounts(10, {"zebra": 5, "date": 1})
+    asked = [*units("zebra"), QueryUnit(("date",), weight=3, is_asked=False)]
+    both, scattered, only = score_hits(
+        asked,
+        [
+            with_items({"zebra": 1, "date": 1}, {"gnu": 1}),
+            with_items({"zebra": 1}, {"date": 1}),
+            with_items({"date": 1}),
+        ],
+        counts,
+    )
+    assert both.rank > scattered.rank > only.rank
+    helped_only = score_hits([asked[1]], [with_items({"date": 1})], counts)
+    assert helped_only[0].rank > only.rank  # where nothing else is asked, it is what orders

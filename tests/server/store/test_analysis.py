@@ -128,6 +128,16 @@ def test_what_is_no_date_has_no_date_word(text: str) -> None:
         ("What time does it open?", "from 9:30"),
         ("How long may I keep it?", "for two weeks"),
         ("多久", "三个小时"),
+        ("How much does the report count?", "20 % of the total"),
+        ("报告占多少", "占三成"),
+        ("how big may the file be", "smaller than 2 MB"),
+        ("页有多大", "每页 512 字节"),
+        ("How much does the reader cost?", "9 euros"),
+        ("打印多少钱", "每张 2 元"),
+        ("How many people are in a team?", "teams of two"),
+        ("几个人一组", "三人一组"),
+        ("How many pages may it have?", "at most four pages"),
+        ("不能超过几页", "不超过 4 页"),
     ],
 )
 def test_a_question_for_a_kind_of_fact_prefers_texts_that_have_one(
@@ -136,6 +146,41 @@ def test_a_question_for_a_kind_of_fact_prefers_texts_that_have_one(
     wanted = {word for unit in query_units(question) if not unit.is_asked for word in unit.words}
     assert wanted & set(index_words(text))
     assert not wanted & set(index_words("no such thing here"))
+
+
+@pytest.mark.parametrize("said", ["doesn't", "doesn’t", "doesnt", "I'd", "it's", "we'll"])
+def test_contractions_ask_for_nothing(said: str) -> None:
+    assert query_units(f"{said} zebra") == query_units("zebra")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("when is it", "And when may zebras roam?", "when zebras roam", "until when?"),
+        *("Zebras roam when?", "I want to know when zebras roam", "Walrus: when can it swim?"),
+    ],
+)
+def test_when_asks_for_a_date(question: str) -> None:
+    assert ("ǂhasdate",) in {unit.words for unit in query_units(question)}
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["What happens when I add a zebra?", "When zebras roam, what happens?", "why roam when wet"],
+)
+def test_when_as_a_condition_asks_for_none(question: str) -> None:
+    assert ("ǂhasdate",) not in {unit.words for unit in query_units(question)}
+
+
+@pytest.mark.parametrize(
+    ("question", "is_value"),
+    [
+        *(("What does walrus mean?", False), ("does that mean no zebra", False)),
+        *(("the mean of zebra", True), ("Do zebras roam? And the mean weight?", True)),
+    ],
+)
+def test_mean_as_a_verb_is_no_mean_value(question: str, is_value: bool) -> None:
+    assert (("ǂaverage",) in {unit.words for unit in query_units(question)}) is is_value
 
 
 def test_a_row_of_a_table_is_about_the_number_in_it() -> None:

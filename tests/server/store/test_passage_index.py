@@ -11,6 +11,7 @@ import pytest
 from server.store.analysis import QueryUnit, index_words, query_units
 from server.store.database import Database
 from server.store.passage_index import IndexedWords, passage_index, record_index
+from server.store.passage_items import body_words
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
@@ -75,6 +76,51 @@ async def test_a_hit_tells_how_often_and_where_it_has_the_asked_words(database: 
     assert hit.words == {"zebra": 5.0, "walrus": 1.0}
     assert hit.columns == {"zebra": "heading text", "walrus": "title"}
     assert hit.num_words == 7
+
+
+async def test_a_hit_tells_what_each_item_has_with_the_headings_above_it(
+    database: Database,
+) -> None:
+    text = "A zebra.\n\nGnus.\n\n**Walrus**\n\nAnimals:\n\n- a walrus\n- a gizmo on 3 May, 4 May"
+    body = " ".join(body_words(text))
+    await fill(database, {"a": IndexedWords("gizmo", "zebra walrus", body)})
+    async with database.session() as session:
+        (hit,) = await passage_index(database).search(
+            session, "c1", query_units("when zebra walrus gizmo animals"), limit=10
+        )
+    titled = {"gizmo": 1.0}
+    assert [item.words for item in hit.items] == [
+        {"zebra": 3.0, **titled},
+        {"zebra": 2.0, **titled},
+        {"walrus": 3.0, "anim": 0.5, **titled},
+        {"gizmo": 2.0, "ǂhasdate": 1.0, "walrus": 2.0, "anim": 0.5},
+    ]
+    assert [item.num_words for item in hit.items[:3]] == [2, 1, 2]
+    assert hit.words == {
+        **{"gizmo": 2.0, "zebra": 4.0, "walrus": 5.0},
+        **{"anim": 1.0, "ǂhasdate": 1.0},
+    }
+
+
+async def test_that_several_items_hold_a_date_counts_once(database: Database) -> None:
+    bodies = {
+        "one": IndexedWords("", "", " ".join(body_words("zebra on 3 May"))),
+        "two": IndexedWords("", "", " ".join(body_words("- zebra on 3 May\n- walrus on 4 May"))),
+    }
+    await fill(database, bodies)
+    async with database.session() as session:
+        hits = await passage_index(database).search(
+            session, "c1", query_units("when zebra"), limit=10
+        )
+    assert [hit.words["ǂhasdate"] for hit in hits] == [1.0, 1.0]
+
+
+async def test_words_without_marks_have_no_items(database: Database) -> None:
+    await fill(database, {"a": IndexedWords("", "zebra", "zebra roam")})
+    async with database.session() as session:
+        (hit,) = await passage_index(database).search(session, "c1", query_units("zebra"), limit=10)
+    assert hit.items == ()
+    assert hit.words == {"zebra": 4.0}
 
 
 async def test_rare_words_bring_a_passage_among_the_candidates(database: Database) -> None:

@@ -17,7 +17,8 @@ from server.app.materials.errors import MaterialError
 from server.app.materials.markdown import markdown_document
 from server.app.materials.parser_process import ParserClosedError, ParserProcess
 from server.app.passages import estimate, split
-from server.store.analysis import index_words, title_words
+from server.store.analysis import title_words
+from server.store.passage_items import body_words
 from tests.server.app.materials.made_files import paragraph_lines, pdf, zip_of
 from tests.server.app.materials.workers import GUIDE, REPOSITORY, parser, refusal, run_python
 
@@ -48,7 +49,7 @@ async def test_a_file_becomes_passages_with_sizes_words_and_places(tmp_path: Pat
     assert passage.place.fields() == {"page": 1, "to_page": 2}
     assert (passage.locator, passage.language) == ("pp. 1–2", "en")
     assert words.title == title_words("lab3", "lab3.pdf")
-    assert words.body == " ".join(index_words(passage.text))
+    assert words.body == " ".join(body_words(passage.text))
     assert seen == [(2, 2)]
 
 
