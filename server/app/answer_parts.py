@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.api import Usage
 from server.service.generation import Completion
-from server.service.usage import timing_json
+from server.service.usage import timing_json, usage_json
+from server.store.schema import Message
 
 _COST_DIGITS = 12
 """Of an amount, as `PriceList` has them."""
@@ -37,6 +39,16 @@ def add_usage(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str,
         amount = round(costs[0]["amount"] + costs[1]["amount"], _COST_DIGITS)
         whole["cost"] = {"amount": amount, "currency": costs[0]["currency"]}
     return whole
+
+
+def usage_before(earlier: Message | None) -> dict[str, Any] | None:
+    """What an answer used before it is continued. Of one whose process ended, which told no usage,
+    the tokens that are stored; what of the prompt was in the cache nobody knows any more, and none
+    is counted."""
+    if earlier is None or earlier.usage is not None or not earlier.token_ids:
+        return earlier.usage if earlier else None
+    known = Usage(len(earlier.prompt_token_ids or ()), len(earlier.token_ids))
+    return {**usage_json(known), "max_tokens": earlier.max_tokens}
 
 
 def add_timing(earlier: dict[str, Any] | None, part: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine.api import Usage
 from server.app.answer_ends import failure, so_far_of, unchanged
-from server.app.answer_parts import add_timing, add_usage, part_timing
+from server.app.answer_parts import add_timing, add_usage, part_timing, usage_before
 from server.app.budget import ContextReport
 from server.app.citations import cite, marks_of
 from server.app.context import assemble
@@ -176,6 +176,8 @@ class Answering:
                 may_continue=True,
                 # Behind the first word of the answer itself there is no thinking.
                 splits_reasoning=not answer.text,
+                # A reader may hold more than this, or less: what another run wrote or took back.
+                more_start=base_fields(len(answer.text), len(answer.thinking or "")),
             )
             await self._finish(run, draft, completion, answer, context, sources)
 
@@ -255,7 +257,7 @@ class Answering:
         """Stores the end, then tells it. `earlier`: the answer as it was before this part;
         `context`: its report."""
         finish = completion.finish
-        usage = add_usage(earlier.usage if earlier else None, self._part_usage(completion))
+        usage = add_usage(usage_before(earlier), self._part_usage(completion))
         timing = add_timing(earlier.timing if earlier else None, part_timing(completion))
         window, window_used = context["window"], usage["total_tokens"]
         detail = completion.detail
@@ -327,6 +329,12 @@ class Answering:
                 with suppress(SQLAlchemyError):
                     await self._drafts.finish(draft, outcome)
                 raise
+
+
+def base_fields(num_chars: int, num_thinking: int) -> dict[str, int]:
+    """What `start` tells of an answer that is there already: behind how many characters (code
+    points) of its text and of its thinking the run goes on."""
+    return {"base_chars": num_chars, "base_thinking_chars": num_thinking}
 
 
 def tell_citations(

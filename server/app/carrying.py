@@ -4,30 +4,35 @@ The run tells `accepted` with `conversation` and `message` of the new conversati
 `user_message` and `parent` null, and `carried_from`, the answer up to which the summary goes; then
 `progress` while earlier parts are read, `start`, `delta` and `finish` as for an answer. The summary
 is a message of role `summary`, without a parent; the first question follows it. Its `context` is
-`{window, turns: how many were to be summarised, turns_left_out, is_extract}`: with `is_extract` the
-model gave nothing, and the questions and how their answers began stand in for it.
+`{window, window_used, turns: how many were to be summarised, turns_left_out, is_extract}`: with
+`is_extract` the model gave nothing, and the questions and how their answers began stand in for it.
+
+A summary that was cut or failed is written again, in its place, by `regenerate`.
 """
 
 from __future__ import annotations
 
-import re
-
 from engine.api import Usage
 from server.app.answering import Answering
-from server.app.records import NO_TIMING, error_fields
+from server.app.records import is_answered, is_whole
+from server.app.replay import tell_again
 from server.app.summaries import Carried, Summaries
+from server.app.titles import next_title
 from server.service.auth import UserId
-from server.service.errors import BadRequestError, ConversationBusyError, UnauthorizedError
+from server.service.errors import (
+    BadRequestError,
+    ConversationBusyError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from server.service.generation import GenerationOptions
-from server.service.messages import Carry
+from server.service.messages import Carry, Regenerate
 from server.service.runs import Run
 from server.service.usage import usage_json
 from server.service.user_sessions import UserSessions
 from server.store.conversations import Conversations
 from server.store.messages import Messages, UserGoneError
-from server.store.schema import Conversation, Message, MessageState
-
-_NUMBERED = re.compile(r"(?P<title>.*) \((?P<number>\d{1,3})\)", re.DOTALL)
+from server.store.schema import Conversation, MessageState
 
 
 class Carrying:
@@ -80,51 +85,59 @@ class Carrying:
             new, summary = stored.conversation_id, stored.id
             if stored.state == MessageState.RUNNING:
                 raise ConversationBusyError("This summary is being written.")
-            if stored.text:
-                self._accept(run, message, new, summary)
-                _tell_again(run, message.id, stored)
+            if stored.text and is_answered(stored):
+                self._accept(run, message.id, new, summary, message.message)
+                tell_again(run, message.id, stored, (), stored.usage or usage_json(Usage()))
                 return
-            await self._conversations.summarise_again(summary)
-        self._accept(run, message, new, summary)
+            await self._conversations.summarise_again(summary, client_id=message.id)
+        self._accept(run, message.id, new, summary, message.message)
         self._sessions.opened(user, run=run.id, conversation=new, message=summary, title=title)
         await self._summaries.write(run, summary, carried, options)
 
-    def _accept(self, run: Run, message: Carry, conversation: str, summary: str) -> None:
+    async def write_again(
+        self, run: Run, message: Regenerate, summary_id: str, options: GenerationOptions
+    ) -> None:
+        """Writes a summary anew that was cut or came to nothing, in its place, and ends the run.
+        A message that is repeated gets what was written for it."""
+        user = UserId(run.owner)
+        await self._answering.settle()
+        summary = await self._messages.get(user, summary_id)
+        if summary is None:
+            raise NotFoundError("There is no such message.", param="message")
+        conversation = await self._conversations.get(user, summary.conversation_id)
+        carried_from = None if conversation is None else conversation.carried_from
+        source = None
+        if carried_from is not None:
+            source = await self._messages.get(user, carried_from)
+        if conversation is None or source is None:
+            raise NotFoundError("What was summarised is gone.", param="message")
+        if summary.client_id == message.id and summary.text and is_answered(summary):
+            self._accept(run, message.id, summary.conversation_id, summary.id, source.id)
+            tell_again(run, message.id, summary, (), summary.usage or usage_json(Usage()))
+            return
+        if is_whole(summary):
+            raise BadRequestError("This summary is whole.", param="message")
+        carried = Carried.of(await self._messages.path(source.id))
+        await self._conversations.summarise_again(summary.id, client_id=message.id)
+        self._accept(run, message.id, conversation.id, summary.id, source.id)
+        self._sessions.opened(
+            user,
+            run=run.id,
+            conversation=conversation.id,
+            message=summary.id,
+            title=conversation.title,
+        )
+        await self._summaries.write(run, summary.id, carried, options)
+
+    def _accept(
+        self, run: Run, client_id: str, conversation: str, summary: str, carried_from: str
+    ) -> None:
         run.emit(
             "accepted",
-            id=message.id,
+            id=client_id,
             conversation=conversation,
             message=summary,
             user_message=None,
             parent=None,
-            carried_from=message.message,
+            carried_from=carried_from,
         )
-
-
-def next_title(title: str) -> str:
-    """The title of what a conversation is carried on in: numbered, from 2."""
-    match = _NUMBERED.fullmatch(title)
-    if match is None:
-        return f"{title} (2)"
-    return f"{match['title']} ({int(match['number']) + 1})"
-
-
-def _tell_again(run: Run, client_id: str, summary: Message) -> None:
-    run.emit("delta", text=summary.text)
-    detail = summary.finish_detail or {}
-    if summary.state == MessageState.ERROR:
-        run.emit("error", id=client_id, retryable=False, **error_fields(detail))
-        return
-    usage = summary.usage or usage_json(Usage())
-    run.emit(
-        "finish",
-        finish_reason=summary.finish_reason,
-        finish_detail=detail,
-        usage=usage,
-        timing=summary.timing or NO_TIMING,
-        can_continue=False,
-        no_support=False,
-        max_tokens=summary.max_tokens,
-        window_used=usage["total_tokens"],
-        can_undo=False,
-    )

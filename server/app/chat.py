@@ -8,7 +8,6 @@ client `accepted`, so what was acknowledged is stored.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 
 from engine.api import Usage
 from server.app.access import Access
+from server.app.answer_options import ChatDefaults, continued
 from server.app.answering import Answering, Asked
 from server.app.carrying import Carrying
 from server.app.question_counter import QuestionCounter
@@ -25,6 +25,7 @@ from server.app.records import (
     message_json,
 )
 from server.app.replay import accept, tell_again
+from server.app.titles import title_of
 from server.service.auth import UserId, is_account
 from server.service.errors import (
     BadRequestError,
@@ -48,18 +49,7 @@ from server.store.messages import (
     UserGoneError,
 )
 from server.store.schema import Conversation, Message, MessageState
-
-_TITLE_CHARS = 80
-
-
-@dataclass(frozen=True, slots=True)
-class ChatDefaults:
-    """Options of an answer that its client does not name. Courses want exact answers, so they
-    are greedy; an answer made again would then be the same, so it is not."""
-
-    max_tokens: int = 512
-    temperature: float = 0.0
-    regenerate_temperature: float = 0.7
+from server.store.seams import Part, part_of
 
 
 class ChatApp:
@@ -122,7 +112,8 @@ class ChatApp:
         return self._runs.open(user, produce, key=message.id, conversation=message.conversation)
 
     async def continue_(self, user: UserId, message: Continue) -> Run:
-        """Goes on with a cut answer, token-exactly; its text grows."""
+        """Goes on with a cut answer, token-exactly; its text grows. A repeated message is told
+        again what it made, as a repeated question is."""
         answer = await self._message(user, message.message)
         conversation = await self._conversation(user, answer.conversation_id)
         course_id = await self._course_id(user, conversation)
@@ -130,14 +121,20 @@ class ChatApp:
         async def produce(run: Run) -> None:
             await self._answering.settle()
             answer = await self._message(user, message.message, with_tokens=True)
+            part = part_of(answer, message.id)
+            if part is not None and is_answered(answer, part):
+                await self._replay(run, user, message.id, answer, part)
+                return
             if not can_continue(answer) or not answer.token_ids or not answer.prompt_token_ids:
                 raise BadRequestError(
                     "This answer has ended; there is nothing to continue.", param="message"
                 )
-            options = self._options(_merged(answer.options or {}, message.options))
+            options = self._options(continued(answer.options or {}, message.options))
             question = await self._message(user, answer.parent_id or "")
             try:
-                await self._messages.reopen(answer, options=msgspec.to_builtins(options))
+                await self._messages.reopen(
+                    answer, options=msgspec.to_builtins(options), client_id=message.id
+                )
             except AnswerChangedError:
                 raise ConversationBusyError("This answer was changed just now.") from None
             opened = Opened(answer.conversation_id, question.id, answer.id, question.parent_id)
@@ -149,8 +146,11 @@ class ChatApp:
 
     async def regenerate(self, user: UserId, message: Regenerate) -> Run:
         """Answers a question once more: `message` is the question or one of its answers, and
-        the new answer is a sibling of the others."""
+        the new answer is a sibling of the others. A summary that was cut or came to nothing is
+        written again in its place."""
         named = await self._message(user, message.message)
+        if named.role == "summary":
+            return await self._summarise_again(user, message, named)
         question = named
         if named.role == "assistant":
             question = await self._message(user, named.parent_id or "")
@@ -214,6 +214,16 @@ class ChatApp:
             )
 
         return self._runs.open(user, produce, key=message.id)
+
+    async def _summarise_again(self, user: UserId, message: Regenerate, summary: Message) -> Run:
+        conversation = await self._conversation(user, summary.conversation_id)
+        await self._course_id(user, conversation)
+        options = self._options(message.options)
+
+        async def produce(run: Run) -> None:
+            await self._carrying.write_again(run, message, summary.id, options)
+
+        return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
 
     async def feedback(self, user: UserId, message: Feedback) -> None:
         """Stores what the user thinks of an answer; `none` takes it back."""
@@ -310,13 +320,7 @@ class ChatApp:
         self, options: GenerationOptions, *, temperature: float | None = None
     ) -> GenerationOptions:
         """The options with defaults filled in. Raises BadRequestError naming a wrong field."""
-        if temperature is None:
-            temperature = self._defaults.temperature
-        filled = msgspec.structs.replace(
-            options,
-            max_tokens=_or(options.max_tokens, self._defaults.max_tokens),
-            temperature=_or(options.temperature, temperature),
-        )
+        filled = self._defaults.fill(options, temperature=temperature)
         filled.to_params(self._limits)
         return filled
 
@@ -362,8 +366,10 @@ class ChatApp:
             title=title,
         )
 
-    async def _replay(self, run: Run, user: UserId, client_id: str, answer: Message) -> None:
-        """Tells a stored answer again, to its end."""
+    async def _replay(
+        self, run: Run, user: UserId, client_id: str, answer: Message, part: Part | None = None
+    ) -> None:
+        """Tells a stored answer, or one continuation of it, again, to its end."""
         question = await self._message(user, answer.parent_id or "")
         passages = (await self._messages.passages([answer.id]))[answer.id]
         usage = answer.usage
@@ -372,29 +378,4 @@ class ChatApp:
             usage = usage_json(Usage(len(left.prompt_token_ids or ()), len(left.token_ids or ())))
         opened = Opened(answer.conversation_id, question.id, answer.id, question.parent_id)
         accept(run, client_id, opened)
-        tell_again(run, client_id, answer, passages, usage)
-
-
-def title_of(question: str) -> str:
-    """A conversation's title: its first question on one line, cut at a word if it is long."""
-    line = " ".join(question.split())
-    if len(line) <= _TITLE_CHARS:
-        return line
-    cut = line[:_TITLE_CHARS]
-    at_word = cut.rpartition(" ")[0]
-    return (at_word if len(at_word) > _TITLE_CHARS // 2 else cut) + "…"
-
-
-def _merged(stored: dict[str, Any], options: GenerationOptions) -> GenerationOptions:
-    """The options of before, with those that the client names now. How soon an answer was wanted
-    was said of the part before only."""
-    named = {
-        name: value for name, value in msgspec.to_builtins(options).items() if value is not None
-    }
-    return msgspec.convert(
-        {**stored, "timeout": None, "priority": None, **named}, GenerationOptions
-    )
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
+        tell_again(run, client_id, answer, passages, usage, part)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from server.app.sentences import Sentence, sentences
+from server.app.sentences import Sentence, is_heading, sentences
 from server.app.support import SourceText, Support
 
 MARKER = re.compile(r"[\[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]")
@@ -75,10 +75,17 @@ def cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Cit
             supported = support.of_sentence(said, named=n)
             marks = supported.marks if supported else ()
             found.append(Citation(n, match.start(), match.end(), marks, "model"))
-        if not named and (supported := support.of_sentence(said)) is not None:
+        if named or _claims_nothing(sentence):
+            continue
+        if (supported := support.of_sentence(said)) is not None:
             place = (sentence.start, sentence.end)
             found.append(Citation(supported.n, *place, supported.marks, "match"))
     return found[:_MOST_CITATIONS]
+
+
+def _claims_nothing(sentence: Sentence) -> bool:
+    """A heading, or the number of an item: nothing that a source could support."""
+    return is_heading(sentence.words) or not any(c.isalpha() for c in sentence.words)
 
 
 def marks_of(citations: Sequence[Citation]) -> dict[int, list[list[int]]]:

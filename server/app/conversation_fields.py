@@ -7,21 +7,19 @@ from datetime import UTC, datetime, timedelta
 
 import regex
 
+from server.app.titles import MAX_TITLE_CHARS, one_line
 from server.service.errors import BadRequestError
 from server.store.conversations import ListPlace
 
-MAX_TITLE_CHARS = 200
 MOST_LISTED = 200
 _MOST_SEARCHED_CHARS = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE = regex.compile(r"(\d{1,16})-([A-Za-z0-9_\-]{1,64})", regex.ASCII)
-# Also the signs that turn the direction of what follows: a title stands between other texts.
-_UNSHOWN = regex.compile(r"[\p{Cc}\p{Cs}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def read_title(given: str) -> str:
     """A title on one line. Raises BadRequestError."""
-    title = " ".join(_UNSHOWN.sub(" ", given).split())
+    title = one_line(given)
     if not 1 <= len(title) <= MAX_TITLE_CHARS:
         raise BadRequestError(
             f"title must have 1 to {MAX_TITLE_CHARS} characters.",

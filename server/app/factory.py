@@ -16,6 +16,7 @@ from engine.api import Engine, EngineState, ModelInfo
 from server.app.access import Access
 from server.app.account_sessions import AccountSessions
 from server.app.accounts import Accounts
+from server.app.answer_options import ChatDefaults
 from server.app.answering import Answering
 from server.app.api_accounts import AccountApi
 from server.app.api_conversations import ConversationApi
@@ -26,7 +27,7 @@ from server.app.api_search import SearchApi
 from server.app.api_status import StatusApi
 from server.app.api_uploads import UploadApi
 from server.app.carrying import Carrying
-from server.app.chat import ChatApp, ChatDefaults
+from server.app.chat import ChatApp
 from server.app.course_removal import CourseRemoval
 from server.app.course_settings import CourseSettings
 from server.app.drafts import Drafts

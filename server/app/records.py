@@ -32,6 +32,7 @@ from engine.api import FinishType
 from server.app.record_words import in_all_languages
 from server.store.records import WHOLE_TYPES
 from server.store.schema import Conversation, Feedback, Message, MessagePassage, MessageState
+from server.store.seams import Part
 
 NOT_FOUND_DETAIL = {"type": "not_found"}
 """Finish detail of an answer that retrieval gave, without a model."""
@@ -132,19 +133,29 @@ def can_undo(message: Message) -> bool:
     return message.state != MessageState.RUNNING and bool(message.earlier)
 
 
-def is_answered(message: Message) -> bool:
+def is_answered(message: Message, part: Part | None = None) -> bool:
     """Whether a stored answer is the last word on its question: it is told again to who asks
     again. Not so what ended by an error that may be retried, or before its first word because
-    the server stopped."""
+    the server stopped. `part`: the same of one of its continuations; the answer is then to be
+    read with its tokens."""
+    if part is not None and not part.is_last:
+        return True
     match message.state:
         case MessageState.RUNNING:
             return False
         case MessageState.ERROR:
             return not (message.finish_detail or {}).get("retryable", True)
+        case MessageState.INTERRUPTED if part is not None:
+            return len(message.token_ids or ()) > part.num_tokens
         case MessageState.INTERRUPTED:
             return bool(message.text or message.thinking)
         case _:
             return True
+
+
+def is_whole(message: Message) -> bool:
+    """Whether a stored answer or summary ended by itself."""
+    return message.finish_type in WHOLE_TYPES
 
 
 def error_fields(detail: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from server.app.answering import tell_citations
+from server.app.answering import base_fields, tell_citations
 from server.app.records import (
     NO_TIMING,
     can_continue,
@@ -17,6 +17,7 @@ from server.app.records import (
 from server.service.runs import Run
 from server.store.messages import Opened
 from server.store.schema import Message, MessagePassage, MessageState
+from server.store.seams import Part
 
 
 def accept(run: Run, client_id: str, opened: Opened) -> None:
@@ -37,10 +38,13 @@ def tell_again(
     answer: Message,
     passages: Sequence[MessagePassage],
     usage: dict[str, Any],
+    part: Part | None = None,
 ) -> None:
-    """The events of a stored answer behind `accepted`, to its end. `usage` is the stored one, or
-    what is known where there is none."""
-    if answer.context is not None:
+    """The events of a stored answer or summary behind `accepted`, to its end. `usage` is the stored
+    one, or what is known where there is none. `part`: the continuation that was asked for; only
+    what was written from there on is told."""
+    # A continuation has its passages, and a summary needs none.
+    if answer.context is not None and answer.role != "summary" and part is None:
         run.emit(
             "retrieval",
             passages=[passage_json(passage) for passage in passages],
@@ -52,10 +56,23 @@ def tell_again(
         report = {"view_from": None, "summary": 0, **answer.context}
         report.pop("window_used", None)
         run.emit("context", **report)
-    if answer.thinking:
-        run.emit("thinking", text=answer.thinking)
-    if answer.text:
-        run.emit("delta", text=answer.text)
+    base = (0, 0) if part is None else (part.num_chars, part.num_thinking)
+    asked, allowed = (answer.options or {}).get("max_tokens"), answer.max_tokens
+    run.emit(
+        "start",
+        model=answer.model,
+        prompt_tokens=usage["prompt_tokens"] + (part.num_tokens if part else 0),
+        cached_tokens=usage["prompt_cache_hit_tokens"],
+        max_tokens=allowed,
+        max_tokens_lowered=bool(asked and allowed and asked > allowed),
+        continued=part is not None,
+        # Who has read the answer already begins with it anew.
+        **base_fields(*base),
+    )
+    if thinking := (answer.thinking or "")[base[1] :]:
+        run.emit("thinking", text=thinking)
+    if text := answer.text[base[0] :]:
+        run.emit("delta", text=text)
     detail = answer.finish_detail or {}
     if answer.state == MessageState.ERROR:
         run.emit("error", id=client_id, retryable=False, **error_fields(detail))

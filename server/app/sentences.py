@@ -11,6 +11,7 @@ from server.app.materials.tables import spell_out_tables
 _FENCE = re.compile(r"\s*(```|~~~)")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•·]|\(?\d{1,3}[.)、]|[(（]\d{1,2}[)）])\s+|\s*\d{1,2}、")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s")
+_BOLD = re.compile(r"(?:[-*+•]\s+|\d{1,3}[.)、]\s*)?(\*\*|__)(?!\s)(?:(?!\1).)+\1\s*[:：]?")
 _DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 # A sentence keeps what closes it, and the numbers of sources that stand behind its full stop. A
 # Latin full stop ends one only before a blank and a new beginning: "e.g. this", "p. 41", "3.5".
@@ -45,6 +46,11 @@ def sentences(text: str) -> list[Sentence]:
             start = match.end()
         found += _trimmed(text, start, end)
     return found
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line of Markdown only names what comes: a heading, or all of it in bold type."""
+    return _HEADING.match(line) is not None or _BOLD.fullmatch(line.strip()) is not None
 
 
 def _trimmed(text: str, start: int, end: int, spelled: str | None = None) -> Iterator[Sentence]:

@@ -134,6 +134,7 @@ class Summaries:
             reasoning_tokens=completion.reasoning_tokens or None,
         )
         timing, detail = part_timing(completion), completion.detail
+        window_used = finish.usage.prompt_tokens + finish.usage.completion_tokens
         state, reason = state_of(finish.detail.type), finish.reason
         if context["is_extract"]:
             # There is a summary, whatever became of the model's.
@@ -151,13 +152,13 @@ class Summaries:
                 timing=timing,
                 max_tokens=completion.max_tokens,
                 thinking=draft.thinking,
-                context=context,
+                context={**context, "window_used": window_used},
             ),
         )
         more = {
             "no_support": False,
             "max_tokens": completion.max_tokens,
-            "window_used": finish.usage.prompt_tokens + finish.usage.completion_tokens,
+            "window_used": window_used,
             "can_undo": False,
         }
         if context["is_extract"]:

@@ -58,15 +58,20 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "accepted": ("carried_from",),
     "queued": ("eta_ms",),
     "snapshot": ("thinking",),
+    "start": ("base_chars", "base_thinking_chars"),
     "citation": ("start", "end", "marks", "by"),
     "finish": ("no_support", "max_tokens", "window_used", "can_undo"),
     "error": ("id", "param", "retry_after_ms"),
 }
 """What an event may have besides. `eta_ms`: about how long the request still waits.
-`snapshot.thinking`: what all thinking so far joins to. `finish`: `no_support`: the answer ended by
-itself, and nothing in its sources supports it; `max_tokens`: what its last part was allowed;
-`window_used`: tokens of the window that prompt and answer take together; `can_undo`: its last
-continuation can be taken back. `retry_after_ms` is in every `rate_limited` and `queue_full`."""
+`snapshot.thinking`: what all thinking so far joins to. `start`: behind how many characters (Unicode
+code points) of the answer's text, and of its thinking, the run writes; what a reader has beyond
+them is not a part of it. Both are there when `continued` is true, and are 0 where a stored answer
+is told again as a whole; where they are missing, the answer begins with the run. `finish`:
+`no_support`: the answer ended by itself, and nothing in its sources supports it; `max_tokens`:
+what its last part was allowed; `window_used`: tokens of the window that prompt and answer take
+together; `can_undo`: its last continuation can be taken back. `retry_after_ms` is in every
+`rate_limited` and `queue_full`."""
 
 TERMINAL = frozenset({"finish", "error"})
 """Exactly one of these ends a run."""

@@ -297,11 +297,12 @@ class Generation:
         on_output: OnOutput | None = None,
         may_continue: bool = False,
         splits_reasoning: bool = False,
+        more_start: Mapping[str, object] | None = None,
     ) -> Completion:
         """Generates, and tells the run: queued, start, progress, thinking, delta. Honours
         `run.cancel()`. `terms` None: what `options` say, from the moment when the run was opened.
         `splits_reasoning` False: what the model thinks is a part of its text.
-        `may_continue`: see `GenerationRequest`.
+        `may_continue`: see `GenerationRequest`. `more_start`: further fields of the run's `start`.
 
         Returns when the engine's terminal output is there, and emits no `finish`: store the
         answer first, then call `finish_run`. `on_output` hears of each output on the hot path.
@@ -316,6 +317,7 @@ class Generation:
             "max_tokens": max_tokens,
             "max_tokens_lowered": lowered,
             "continued": bool(prompt.continued_token_ids),
+            **(more_start or {}),
         }
         terms = terms or self.run_terms(run, options)
         relay = Relay(

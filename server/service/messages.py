@@ -6,6 +6,7 @@ wrong field is `bad_request`. `id` is the client's idempotency key.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -190,6 +191,26 @@ def envelope(frame: str) -> dict[str, str]:
     try:
         found = _envelope.decode(frame)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
+        found = _lenient_envelope(frame)
     named = {"id": found.id, "run": found.run}
-    return {key: value[:128] for key, value in named.items() if isinstance(value, str)}
+    return {
+        key: value[:128]
+        for key, value in named.items()
+        # A lone surrogate could not be told back.
+        if isinstance(value, str) and _is_unicode(value)
+    }
+
+
+def _lenient_envelope(frame: str) -> _Envelope:
+    """What the strict decoder refuses, half of a surrogate pair in some text, is JSON to others."""
+    try:
+        found = json.loads(frame)
+    except (ValueError, RecursionError):
+        return _Envelope()
+    if not isinstance(found, dict):
+        return _Envelope()
+    return _Envelope(found.get("id"), found.get("run"))
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text[:128])

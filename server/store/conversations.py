@@ -144,13 +144,19 @@ class Conversations:
             await session.flush()
             return conversation.id, summary.id
 
-    async def summarise_again(self, summary_id: str) -> None:
-        """Marks a summary that came to nothing as `running` again."""
+    async def summarise_again(self, summary_id: str, *, client_id: str) -> None:
+        """Marks a summary that came to nothing as `running` again, asked for under `client_id`."""
         async with self._database.transaction() as session:
             await session.execute(
                 update(Message)
                 .where(Message.id == summary_id)
-                .values(state=MessageState.RUNNING, text="", updated_at=utc_now())
+                .values(
+                    state=MessageState.RUNNING,
+                    text="",
+                    thinking=None,
+                    client_id=client_id,
+                    updated_at=utc_now(),
+                )
             )
 
     async def source_of(self, conversation: Conversation) -> Conversation | None:

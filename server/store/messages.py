@@ -133,11 +133,12 @@ class Messages:
             await _touch(session, question.conversation_id)
             return await _open_answer(session, question, client_id)
 
-    async def reopen(self, answer: Message, *, options: dict[str, Any]) -> None:
+    async def reopen(self, answer: Message, *, options: dict[str, Any], client_id: str) -> None:
         """Marks an ended answer `running` again; behind its text, as it was read, a new part
-        begins, made with `options`. Raises AnswerChangedError when it was changed since."""
+        begins, made with `options`, found again under `client_id` (`seams.part_of`). Raises
+        AnswerChangedError when it was changed since."""
         async with self._database.transaction() as session:
-            await begin_part(session, answer.id, answer.updated_at, options)
+            await begin_part(session, answer.id, answer.updated_at, options, client_id)
             await _touch(session, answer.conversation_id)
 
     async def undo(self, answer_id: str, *, key: str) -> None:

@@ -2,12 +2,14 @@
 
 A state names lengths, not contents: the text, the thinking and the tokens of before are the
 beginning of those of now. Tokens have a length of their own, since a character may be cut: its
-first bytes are then in the tokens and not in the text.
+first bytes are then in the tokens and not in the text. Each state names the idempotency key of the
+continuation that began behind it, so that one that is asked for twice is made once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +35,31 @@ class AnswerChangedError(Exception):
     """The answer is no longer what it was when it was read."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A continuation that is stored: behind how many characters, characters of thinking and tokens
+    of the answer it began, and whether the answer ends with it."""
+
+    num_chars: int
+    num_thinking: int
+    num_tokens: int
+    is_last: bool
+
+
+def part_of(answer: Message, client_id: str) -> Part | None:
+    """The answer's last continuation that was asked for under this idempotency key."""
+    for place in reversed(range(len(answer.earlier))):
+        state = answer.earlier[place]
+        if state.get("client_id") == client_id:
+            return Part(
+                state["num_chars"],
+                state["num_thinking"] or 0,
+                state["num_tokens"],
+                is_last=place == len(answer.earlier) - 1,
+            )
+    return None
+
+
 async def locked(session: AsyncSession, answer_id: str) -> Message:
     """The answer with its tokens, which nobody else changes before the transaction ends."""
     # Where writers take turns anyway, the database leaves FOR UPDATE out.
@@ -42,14 +69,23 @@ async def locked(session: AsyncSession, answer_id: str) -> Message:
 
 
 async def begin_part(
-    session: AsyncSession, answer_id: str, seen_at: datetime, options: dict[str, Any]
+    session: AsyncSession,
+    answer_id: str,
+    seen_at: datetime,
+    options: dict[str, Any],
+    client_id: str,
 ) -> None:
     """Marks an answer `running` again and keeps what it was when it was read, at `seen_at`, its
-    `updated_at`. `options` are those of the part that begins. Raises AnswerChangedError."""
+    `updated_at`. `options` are those of the part that begins, `client_id` its idempotency key: a
+    part of the same key in which nothing was written gives way to it. Raises AnswerChangedError."""
     answer = await locked(session, answer_id)
     if answer.updated_at != seen_at or answer.state == MessageState.RUNNING:
         raise AnswerChangedError(answer_id)
-    answer.earlier = [*answer.earlier, await _state_of(session, answer)]
+    before = part_of(answer, client_id)
+    if before and before.is_last and before.num_tokens == len(answer.token_ids or ()):
+        await take_back_part(session, answer)
+    state = await _state_of(session, answer)
+    answer.earlier = [*answer.earlier, {**state, "client_id": client_id}]
     answer.seams = [*answer.seams, len(answer.text)]
     answer.state = MessageState.RUNNING
     answer.options = options

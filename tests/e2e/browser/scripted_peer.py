@@ -102,6 +102,8 @@ class ScriptedPeer:
         """Whether the page is kept from being welcomed, as if its connection hung."""
         self.feedback_reply: Event | None = {"type": "done"}
         """None: it is left without a reply."""
+        self.ends_when_cancelled = False
+        """Whether a `cancel` is followed by the end of the run."""
         self.num_asked = 0
         self._is_fallback = is_fallback
         self._limits = {"max_message_bytes": max_message_bytes}
@@ -172,6 +174,8 @@ class ScriptedPeer:
             self._tell({**self._refusal, "id": message["id"]})
         elif message["type"] in OPENS_RUN:
             self._open(message)
+        elif message["type"] == "cancel" and self.ends_when_cancelled:
+            self.send(finish("cancelled"))
         elif message["type"] == "feedback" and self.feedback_reply is not None:
             self._tell({**self.feedback_reply, "id": message["id"]})
 

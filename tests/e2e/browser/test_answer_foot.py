@@ -64,7 +64,7 @@ def test_the_drawer_tells_what_the_answer_cost(chat: ChatPage, peer: ScriptedPee
     }
     legend = drawer.locator(".meter-legend li")
     expect(legend).to_have_text(
-        ["Instructions 100", "Passages 900", "Question 20", "Kept for the answer 512", "Free 2,564"]
+        ["Instructions 100", "Passages 900", "Question 20", "Answer 7", "Free 3,069"]
     )
     link = drawer.get_by_role("link", name="Print view")
     expect(link).to_have_attribute("href", "/records/a1")
@@ -87,7 +87,8 @@ def test_thanks_are_said_when_the_server_has_stored_it(chat: ChatPage, peer: Scr
     told = peer.sent("feedback")[-1]
     assert (told["message"], told["value"]) == ("a1", "up")
     peer.tell({"type": "done", "id": told["id"]})
-    expect(note).to_have_text("Thank you. Your teacher can read this.")
+    thanks = "Thank you. Your teacher can see this, and your note if you write one."
+    expect(note).to_have_text(thanks)
 
 
 def test_a_thumb_down_asks_why(chat: ChatPage, peer: ScriptedPeer) -> None:
@@ -178,4 +179,5 @@ def test_the_nearest_passages_stand_below_a_not_found(chat: ChatPage, peer: Scri
     chat.ask("What?")
     expect(chat.answer.locator(".sources-title")).to_have_text("Nearest passages")
     expect(chat.answer.locator(".source")).to_have_count(2)
-    expect(chat.answer.locator(".finish")).to_have_text("Not found in the materials")
+    words = "Not found: no passage fits this question well enough"
+    expect(chat.answer.locator(".finish")).to_have_text(words)

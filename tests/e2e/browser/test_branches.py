@@ -229,6 +229,36 @@ def test_another_branch_can_be_read_while_an_answer_runs(
     expect(chat.answer.locator(".prose")).to_have_text("To the other.")
 
 
+def test_what_came_while_a_question_was_on_its_way_is_shown_behind_it(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    peer.answer(answered("To the first."))
+    chat.ask("First")
+    chat.wait_end()
+    peer.ignore()
+    chat.ask("Mine")
+    mine = peer.sent("ask")[-1]
+    opened = {"run": "elsewhere", "conversation": "c1", "message": "b2", "title": "First"}
+    peer.tell({"type": "opened", **opened})
+    branches = (("q1", None, "First"), ("p2", "a1", "Theirs"), ("q2", "a1", "Mine"))
+    done = {"role": "assistant", "state": "finished", "finish_detail": {"type": "eos"}}
+    messages: Tree = []
+    for question, parent, text in branches:
+        messages.append({"id": question, "parent": parent, "role": "user", "text": text})
+        answer = "b2" if question == "p2" else question.replace("q", "a")
+        messages.append({"id": answer, "parent": question, "text": f"To {text}.", **done})
+    told = {"id": "c1", "course": None, "title": "First", "active_run": None}
+    chat.page.route(
+        "**/api/conversations/c1", lambda route: route.fulfill(json={**told, "messages": messages})
+    )
+    peer.answer(answered("To Mine."))
+    peer.accept(mine)
+    expect(switcher(chat, "question")).to_contain_text("2/2")
+    assert chat.wait_end() == "To Mine."
+    switcher(chat, "question").get_by_role("button", name="Previous version").click()
+    expect(chat.questions).to_have_text(["First", "Theirs"])
+
+
 def test_a_failed_answer_without_a_word_is_no_version(chat: ChatPage, peer: ScriptedPeer) -> None:
     error = {"type": "error", "code": "internal", "message": "", "retryable": True}
     peer.answer([*opening(), error])
@@ -244,6 +274,25 @@ def test_a_failed_answer_without_a_word_is_no_version(chat: ChatPage, peer: Scri
     assert chat.wait_end() == "Whole."
     expect(switcher(chat, "answer")).to_have_count(0)
     assert [message["message"] for message in peer.sent("regenerate")] == ["a1", "a2"]
+
+
+def test_an_answer_that_cannot_be_made_again_now_says_why(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    peer.answer(answered("To the first."))
+    chat.ask("First")
+    chat.wait_end()
+    question = {"id": "q1", "parent": None, "role": "user", "text": "First"}
+    answer = {"id": "a1", "parent": "q1", "role": "assistant", "state": "finished"}
+    answer |= {"text": "To the first.", "finish_detail": {"type": "eos"}}
+    told = {"id": "c1", "course": None, "title": "First", "active_run": None}
+    told["messages"] = [question, answer]
+    chat.page.route("**/api/conversations/c1", lambda route: route.fulfill(json=told))
+    peer.refuse("conversation_busy", retryable=True)
+    chat.answer.get_by_role("button", name="Regenerate").press("Enter")
+    expect(chat.page.locator("#problem")).to_be_visible()
+    expect(chat.answer.locator(".prose")).to_have_text("To the first.")
+    expect(chat.answer).to_be_focused()
 
 
 def test_a_refused_edit_keeps_its_words_and_the_way_back(

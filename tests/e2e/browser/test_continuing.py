@@ -100,7 +100,8 @@ def test_continue_asks_for_the_same_limit_again_and_searches_nothing(
     expect(chat.status).to_have_text("Reading 1 passage…")
     # Where the reader is: below the text, which stays.
     assert chat.text == FIRST
-    expect(chat.answer.locator(".prose ~ .waiting .phase")).to_contain_text("Reading 1 passage…")
+    phase = chat.answer.locator(".prose ~ .answer-below .waiting .phase")
+    expect(phase).to_contain_text("Reading 1 passage…")
     expect(chat.answer.locator(".steps li")).to_have_text(["Send", "Queue", "Read", "Write"])
     assert "options" not in peer.sent("continue")[-1]
 

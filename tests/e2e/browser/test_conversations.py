@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, opening
 
 SECOND = "Where is the lab?"
 
@@ -129,6 +130,105 @@ def test_a_deleted_draft_goes_with_its_conversation(chat: ChatPage) -> None:
     expect(chat.question).to_have_value("")
     kept = chat.page.evaluate("Object.keys(localStorage).filter(key => key.includes('draft'))")
     assert kept == []
+
+
+def test_what_is_written_outlives_its_conversation(chat: ChatPage, open_chat: OpenChat) -> None:
+    """Deleted on another device, while a question is on its way and more is being written."""
+    peer = ScriptedPeer()
+    path = "/c/" + chat.page.url.rsplit("/", 1)[1]
+    state = chat.page.context.storage_state()
+    other = open_chat(path, storage_state=state, before=peer.attach_to)
+    expect(other.page.locator("#model-note")).to_contain_text("peer")
+    peer.ignore()
+    other.ask("on its way")
+    other.page.get_by_role("button", name="Edit the question").first.click()
+    other.page.locator(".question-input").fill("other words")
+    other.question.fill("half a question")
+    peer.tell({"type": "deleted", "conversation": path.removeprefix("/c/")})
+    expect(other.page.locator("#problem")).to_contain_text("deleted elsewhere")
+    expect(other.questions).to_have_count(0)
+    expect(other.question).to_have_value("on its way\n\nother words\n\nhalf a question")
+    kept = "Object.keys(localStorage).filter((key) => key.startsWith('lectern.draft.'))"
+    assert other.page.evaluate(kept) == ["lectern.draft.new"]
+
+
+def test_what_is_written_in_a_question_outlives_its_edit_elsewhere(
+    chat: ChatPage, open_chat: OpenChat
+) -> None:
+    path = "/c/" + chat.page.url.rsplit("/", 1)[1]
+    other = open_chat(path, storage_state=chat.page.context.storage_state())
+    theirs = "Where is the lab, and when may it be used by whom? " * 2
+    for page, text in ((other.page, "my own words"), (chat.page, theirs)):
+        page.get_by_role("button", name="Edit the question").click()
+        page.locator(".question-input").fill(text)
+    chat.page.locator(".question-input").press("Enter")
+    stop = other.page.locator("button.stop")
+    expect(stop).to_be_visible()
+    expect(stop).to_be_hidden()
+    mine = other.page.locator(".question-input")
+    expect(mine).to_have_value("my own words")
+    expect(mine).to_be_focused()
+    mine.press("Enter")
+    assert other.wait_end() == "my own words"
+    expect(other.questions).to_have_text(["my own words"])
+    expect(other.page.locator(".question .versions-place")).to_have_text("3/3")
+
+
+def test_the_focus_goes_to_the_neighbour_of_what_is_deleted(chat: ChatPage) -> None:
+    page = chat.page
+    for title, focused in (
+        (QUESTION, row(page, SECOND).locator("a")),
+        (SECOND, chat.question),
+    ):
+        choose(page, title, "Delete")
+        page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
+        expect(row(page, title)).to_have_count(0)
+        expect(focused).to_be_focused()
+
+
+@pytest.mark.parametrize("late", ["shown", "lost"])
+def test_the_conversation_that_was_opened_last_is_shown(
+    chat: ChatPage, open_chat: OpenChat, late: str
+) -> None:
+    """The one before comes later, or not at all: neither its address nor its failure is told."""
+    path = "/c/" + chat.page.url.rsplit("/", 1)[1]
+    other = open_chat(storage_state=chat.page.context.storage_state(), loses_network=True)
+    page = other.page
+    held: list[Route] = []
+    first = row(page, QUESTION).locator("a")
+    address = f"**{first.get_attribute('href')}".replace("/c/", "/api/conversations/")
+    page.route(address, lambda route: held.append(route))
+    with page.expect_request(address):
+        first.click()
+    row(page, SECOND).locator("a").click()
+    expect(other.questions).to_have_text([SECOND])
+    ended = "requestfinished" if late == "shown" else "requestfailed"
+    with page.expect_event(ended, lambda request: "/api/conversations/" in request.url):
+        if late == "shown":
+            held[0].continue_()
+        else:
+            held[0].abort()
+    # What the page does about it takes no longer than another request.
+    page.evaluate("async () => { await (await fetch('/api/me')).json(); }")
+    expect(other.questions).to_have_text([SECOND])
+    assert page.url.endswith(path)
+    expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_question_that_is_left_at_once_is_listed(open_chat: OpenChat) -> None:
+    """Before the server has taken it, and long before its answer ends."""
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    peer.ignore()
+    chat.ask("Long to answer")
+    chat.page.locator("a.new-conversation").click()
+    expect(chat.questions).to_have_count(0)
+    [message] = peer.sent("ask")
+    peer.answer([*opening(), *deltas("It begins")])
+    with chat.page.expect_request("**/api/conversations?**"):
+        peer.accept(message)
+    expect(chat.questions).to_have_count(0)
 
 
 def test_conversations_are_found_by_title_and_text(chat: ChatPage) -> None:

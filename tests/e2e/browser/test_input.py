@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
-from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.conftest import CHROMIUM_OPTIONS, OpenChat
 from tests.e2e.browser.ime import Ime
-from tests.e2e.browser.school import School, Visit, join, make_course
+from tests.e2e.browser.school import School, Visit, ask, join, make_course, visits
 from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
 from tests.support.cases import case
 
@@ -277,7 +279,8 @@ def test_a_long_text_is_counted_against_the_window(open_chat: OpenChat) -> None:
     expect(budget).to_be_hidden()
     chat.page.get_by_role("button", name="中文").click()
     chat.question.fill("长" * 50_000)
-    expect(budget).to_have_text(re.compile(r"^[\d,]+ 个词元，超出了问题可用的 [\d,]+ 个"))
+    # So much cannot fit, whatever its tokens are: they are not all counted.
+    expect(budget).to_have_text(re.compile(r"^至少 [\d,]+ 个词元，超出了问题可用的 [\d,]+ 个"))
 
 
 def test_what_is_not_counted_yet_is_estimated_at_once(open_chat: OpenChat) -> None:
@@ -401,6 +404,54 @@ def test_a_log_out_leaves_nothing_written(school: School, visit: Visit) -> None:
     assert student.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
 
 
+def test_a_log_out_without_a_network_says_so(school: School, visit: Visit) -> None:
+    student = visit()
+    course = make_course(visit("/teach", storage_state=school.teacher), "Offline")
+    join(student, course, "Bo", "bo-offline")
+    expect(student.locator("#model-note")).to_contain_text("quoting")
+    student.route("**/api/logout", lambda route: route.abort())
+    student.get_by_role("button", name="Log out").click()
+    problem = student.locator("#problem")
+    expect(problem).to_be_visible()
+    # The page goes on as it was: what is asked is answered.
+    assert ask(student, "Is it still open?")
+    student.unroute("**/api/logout")
+    problem.get_by_role("button", name="Retry").click()
+    student.wait_for_url("**/login**")
+
+
+@pytest.fixture
+def keeping_browser(browser: Browser) -> Iterator[Browser]:
+    """One that keeps the pages that are left, as the browsers of people do."""
+    keeping = browser.browser_type.launch(
+        executable_path=shutil.which("chromium"),
+        args=CHROMIUM_OPTIONS,
+        ignore_default_args=["--disable-back-forward-cache"],
+    )
+    yield keeping
+    keeping.close()
+
+
+def test_the_way_back_shows_nothing_of_who_has_logged_out(
+    school: School, keeping_browser: Browser
+) -> None:
+    """The browser keeps a page that is left, and shows it as it was."""
+    with visits(keeping_browser, school.address) as visit:
+        course = make_course(visit("/teach", storage_state=school.teacher), "Shared")
+        student = visit()
+        join(student, course, "Cy", "cy-shared")
+        assert ask(student, "A private question")
+        student.locator("#question").fill("a private draft")
+        student.get_by_role("button", name="Log out").click()
+        student.wait_for_url("**/login**")
+        student.wait_for_selector("html.is-ready")
+        student.go_back(wait_until="commit")
+        # Nobody is logged in: whatever the way back leads to sends them to the login.
+        student.wait_for_url("**/login**")
+        expect(student.get_by_label("Password")).to_be_visible()
+        assert "private" not in student.content()
+
+
 @pytest.mark.parametrize(
     ("width", "height"), [(640, 360), (320, 256)], ids=["200 per cent", "400 per cent"]
 )
@@ -441,11 +492,20 @@ def test_a_zoomed_page_can_be_read_and_written(
 def test_larger_letters_alone_lose_nothing(open_chat: OpenChat) -> None:
     chat = open_chat(viewport={"width": 1280, "height": 720})
     chat.page.evaluate("document.documentElement.style.fontSize = '200%'")
+    # The question's box is as high as its lines are now, before anyone writes into it.
+    chat.page.wait_for_function(
+        """() => { const {scrollHeight, clientHeight} = document.querySelector('#question');
+          return scrollHeight <= clientHeight; }"""
+    )
     chat.ask()
     chat.wait_end()
     assert not chat.is_wider_than_screen()
     expect(chat.question).to_be_in_viewport(ratio=1)
     expect(chat.page.locator("a.new-conversation")).to_be_in_viewport(ratio=1)
+    # Nothing stands below the page.
+    assert chat.page.evaluate(
+        "() => document.documentElement.scrollHeight <= document.documentElement.clientHeight"
+    )
     # The rest of the sidebar is scrolled to, not lost.
     chat.page.locator("#help").scroll_into_view_if_needed()
     expect(chat.page.locator("#help")).to_be_in_viewport(ratio=1)

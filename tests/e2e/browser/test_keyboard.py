@@ -118,6 +118,23 @@ def test_shortcuts_leave_an_input_method_alone(open_chat: OpenChat, peer: Script
     expect(chat.page.locator(".question textarea")).to_have_count(0)
 
 
+def test_a_stop_by_key_keeps_the_focus(open_chat: OpenChat, peer: ScriptedPeer) -> None:
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("Still")])
+    chat.ask()
+    chat.wait_text(5)
+    stop = chat.page.locator("button.stop")
+    stop.focus()
+    for _ in range(2):
+        chat.page.keyboard.press("Enter")
+        expect(stop).to_be_disabled()
+        expect(stop).to_be_focused()
+    assert len(peer.sent("cancel")) == 1
+    peer.send(finish("cancelled"))
+    chat.wait_end("stopped")
+    expect(chat.question).to_be_focused()
+
+
 def test_escape_closes_the_innermost_and_then_stops(
     open_chat: OpenChat, peer: ScriptedPeer
 ) -> None:

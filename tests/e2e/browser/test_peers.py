@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
-from tests.e2e.browser.chat_page import QUESTION, ChatPage
+from tests.e2e.browser.chat_page import QUESTION, WITHOUT_CHIPS, ChatPage
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
 
@@ -117,6 +117,42 @@ def test_a_new_conversation_begins_with_a_summary(open_chat: OpenChat) -> None:
     assert (asked["conversation"], asked["parent"]) == ("c2", "a2")
 
 
+def test_a_summary_on_its_way_survives_a_reload(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("Long."), finish("context_window")])
+    chat.ask("First")
+    chat.wait_end()
+    peer.ignore()
+    chat.answer.get_by_role("button", name="New conversation with a summary").click()
+    expect(chat.page).not_to_have_url(re.compile("/c/"))
+    chat.page.reload()
+    chat.page.wait_for_selector("html.is-ready")
+    expect(chat.answer).to_have_attribute("data-state", "running")
+    first, again = peer.sent("carry")
+    assert first == again
+    peer.answer([opening()[-1], *deltas("It was about office hours."), finish()])
+    peer.accept(again)
+    assert chat.wait_end() == "It was about office hours."
+    expect(chat.page).to_have_url(re.compile("/c/c2$"))
+
+
+def test_a_question_that_was_left_before_its_receipt_is_listed_with_it(
+    open_chat: OpenChat,
+) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.ignore()
+    chat.ask("First")
+    chat.page.get_by_role("link", name="New conversation").first.click()
+    expect(chat.answers).to_have_count(0)
+    peer.answer(opening())
+    with chat.page.expect_response("**/api/conversations?**"):
+        peer.accept(peer.sent("ask")[0])
+    expect(chat.answers).to_have_count(0)
+    expect(chat.page).not_to_have_url(re.compile("/c/"))
+
+
 def test_a_summary_that_was_refused_can_be_asked_for_again(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to)
@@ -166,7 +202,7 @@ def test_a_conversation_is_carried_on_by_the_real_server(open_chat: OpenChat) ->
     chat.wait_end()
     chat.page.reload()
     expect(chat.questions).to_have_text(["And on Fridays?"])
-    expect(chat.answers.first.locator(".prose")).to_have_text(summary)
+    assert chat.answers.first.locator(".prose").evaluate(WITHOUT_CHIPS).strip() == summary
     messages = chat.page.context.request.get(api_address(chat)).json()["messages"]
     assert [message["role"] for message in messages] == ["summary", "user", "assistant"]
     assert messages[1]["parent"] == messages[0]["id"]

@@ -64,6 +64,29 @@ def test_a_conversation_is_printed_whole(
     )
 
 
+def test_paper_has_no_buttons_and_no_address_twice(open_chat: OpenChat, tmp_path: Path) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    text = "See https://example.org/bare and [the plan](https://example.org/plan)."
+    peer.answer([*opening(), *deltas(text), finish("max_tokens", can_continue=True, limit=512)])
+    chat.ask("Where does it stand?")
+    chat.wait_end()
+    chat.answer.locator(".details-toggle").click()
+    expect(chat.answer.locator(".details-links")).to_be_visible()
+    paper = " ".join(printed(chat.page, tmp_path))
+    assert paper.count("example.org/bare") == 1
+    assert "the plan (https://example.org/plan)" in paper
+    chat.page.emulate_media(media="print")
+    expect(chat.answer.locator(".action:visible, .details-links:visible")).to_have_count(0)
+    # An answer that is not there yet: what is being done for it is for a screen.
+    chat.page.emulate_media(media="screen")
+    peer.answer([])
+    chat.ask("And the next?")
+    expect(chat.answer.locator(".waiting")).to_be_visible()
+    chat.page.emulate_media(media="print")
+    expect(chat.answer.locator(".waiting")).to_be_hidden()
+
+
 def test_the_printed_colours_are_dark_on_white(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to, color_scheme="dark")

@@ -245,6 +245,123 @@ def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> No
         expect(chat.answer.locator(".prose")).to_have_text("One")
 
 
+def reload_with_unanswered(chat: ChatPage) -> None:
+    chat.page.wait_for_function("() => sessionStorage.getItem('lectern.outbox') !== null")
+    chat.page.reload()
+    chat.page.wait_for_selector("html.is-ready")
+
+
+def test_an_answer_that_ended_before_its_receipt_came_is_told_once(open_chat: OpenChat) -> None:
+    """The server restarted meanwhile: it tells what it has stored, to a page that has read it."""
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    peer.ignore()
+    chat.ask("Question 2")
+    keep_stored(chat.page, {"text": "One"}, {"text": "Two.", "thinking": "Hm."})
+    reload_with_unanswered(chat)
+    again = peer.sent("ask")[-1]
+    peer.answer([{"type": "thinking", "text": "Hm."}, *deltas("Two."), finish()])
+    peer.accept(again)
+    assert chat.wait_end() == "Two."
+    expect(chat.questions).to_have_text(["Question 1", "Question 2"])
+    expect(chat.answer.locator(".thinking-text")).to_have_text("Hm.")
+
+
+def test_a_continuation_begins_where_the_server_says(open_chat: OpenChat) -> None:
+    """The page holds more than the answer had when the part began: that part itself, or one that
+    was taken back elsewhere. The server counts characters, the page UTF-16 units."""
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("😀ne"), finish("max_tokens", can_continue=True)])
+    chat.ask("Question 1")
+    chat.wait_end()
+    peer.ignore()
+    press("Continue")(chat)
+    keep_stored(chat.page, {"text": "😀ne and two", "seams": [3], **CUT})
+    reload_with_unanswered(chat)
+    start = {**opening()[-1], "continued": True, "base_chars": 3, "base_thinking_chars": 0}
+    peer.answer([start, *deltas(" and two"), finish("max_tokens", can_continue=True)])
+    peer.accept(peer.sent("continue")[-1])
+    assert chat.wait_end() == "😀ne and two"
+    expect(chat.answer.locator(".seam")).to_have_count(1)
+    peer.answer([start, *deltas(" or more"), finish()])
+    press("Continue")(chat)
+    assert chat.wait_end() == "😀ne or more"
+    expect(chat.answer.locator(".seam")).to_have_count(1)
+
+
+def test_what_changed_during_a_run_is_read_behind_it(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    peer.answer([*opening(), *deltas("Two")])
+    chat.ask("Question 2")
+    chat.wait_text(3)
+    keep_stored(chat.page, {"text": "One, as it is now"}, {"text": "Two"})
+    for title in ("A title", "A title"):
+        peer.tell({"type": "changed", "conversation": "c1", "title": title})
+    peer.send(finish())
+    expect(chat.answers.first.locator(".prose")).to_have_text("One, as it is now")
+    assert chat.wait_end() == "Two"
+
+
+def test_an_undo_holds_every_way_on_until_it_is_answered(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("One and two"), finish("max_tokens", can_continue=True)])
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One and two", "seams": [3], "can_undo": True, **CUT})
+    chat.page.reload()
+    peer.ignore()
+    tail = chat.answer.locator(".answer-tail")
+    names = ("Continue", "Regenerate", "Undo the continuation")
+    ways = [tail.get_by_role("button", name=name, exact=True) for name in names]
+    ways[-1].click()
+    for way in ways:
+        expect(way).to_be_disabled()
+    [undo] = peer.sent("undo")
+    peer.tell({"type": "error", "id": undo["id"], "code": "conversation_busy", "message": ""})
+    expect(chat.page.locator("#problem")).to_be_visible()
+    for way in ways:
+        expect(way).to_be_enabled()
+
+
+def test_a_stop_without_a_connection_is_sent_with_the_next_one(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    peer.ends_when_cancelled = True
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("One")])
+    chat.ask("Question 1")
+    chat.wait_text(3)
+    peer.is_deaf = True
+    peer.close(1011)
+    chat.page.get_by_role("button", name="Stop the answer").click()
+    expect(chat.answer).to_have_attribute("data-state", "running")
+    assert peer.sent("cancel") == []
+    peer.is_deaf = False
+    peer.close(1011)
+    assert chat.wait_end("stopped") == "One"
+
+
+def test_half_a_character_is_sent_as_what_stands_for_one(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    peer.answer(answered("One"))
+    chat.question.evaluate(
+        "(box) => { box.value = 'half \\ud83d'; box.dispatchEvent(new Event('input')); }"
+    )
+    chat.question.press("Enter")
+    chat.wait_end()
+    assert [message["text"] for message in peer.sent("ask")] == ["half \ufffd"]
+    expect(chat.questions).to_have_text(["half \ufffd"])
+
+
 def test_an_undo_on_its_way_at_a_reload_is_done_once(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to)

@@ -120,7 +120,8 @@ def test_a_lost_connection_is_told_where_the_reader_looks(
     peer.close(1001)
     timed.page.clock.fast_forward(2000)
     words = timed.answer.locator(".still-words")
-    expect(words).to_have_text("Connection lost. The answer goes on at the server.")
+    told = "Connection lost. What the server goes on writing will be shown here."
+    expect(words).to_have_text(told)
 
 
 def test_a_question_without_connection_says_that_it_waits(

@@ -106,6 +106,22 @@ async def test_the_same_id_is_the_same_answer_even_after_a_restart(tmp_path: Pat
             k: v for k, v in now.items() if k not in ignored
         }
     assert after["text"] == before["text"]
+    # A page that has read the stored answer writes none of it twice.
+    (was,), (now,) = before["start"], after["start"]
+    for name in ("model", "prompt_tokens", "max_tokens", "max_tokens_lowered", "continued"):
+        assert was[name] == now[name], name
+    assert (now["base_chars"], now["base_thinking_chars"]) == (0, 0)
+    assert now["seq"] < after["delta"][0]["seq"]
+    assert "base_chars" not in was
+
+
+async def test_what_was_not_found_is_told_again_from_the_beginning(tmp_path: Path) -> None:
+    async with open_site(tmp_path, not_found_score=1.0) as site:
+        before = await site.answer("Zebras?", id="once")
+    async with open_site(tmp_path, not_found_score=1.0) as site:
+        after = await site.answer("Zebras?", id="once")
+    assert after["text"] == before["text"]
+    assert after["start"][0]["base_chars"] == 0
 
 
 async def test_a_conversation_answers_one_question_at_a_time(tmp_path: Path) -> None:
@@ -268,9 +284,8 @@ async def test_history_that_does_not_fit_is_given_up_and_reported(tmp_path: Path
 async def test_passages_that_do_not_fit_are_left_out_and_reported(tmp_path: Path) -> None:
     question = "When are office hours in room B204, and what do late lab reports lose a day?"
     course = write_course(tmp_path / "course")
-    said = "What late lab reports lose a day: ten percent, at office hours in room B204."
-    more = f"# Late work\n\n{said}"
-    (course / "late.en.md").write_text(more, "utf-8")
+    same = (course / "staff.en.md").read_text("utf-8")
+    (course / "again.en.md").write_text(f"{same}\nThis is said a second time.\n", "utf-8")
     async with open_site(tmp_path, default_max_tokens=16) as site:
         (roomy,) = (await site.answer(question))["context"]
     assert (roomy["passages_used"], roomy["passages_dropped"]) == (2, 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from server.app.citations import MARKER, cite, marks_of, without_unknown
 from server.app.support import Support
 
-CITATIONS_JS = Path(__file__).parents[3] / "web" / "static" / "js" / "citations.js"
+CITATIONS_JS = Path(__file__).parents[3] / "web" / "static" / "js" / "answer" / "citations.js"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,13 @@ def test_a_sentence_without_a_number_is_matched() -> None:
         ),
         (2, "match", "The labs count 70%.", ["| Labs | 70% |"]),
     ]
+
+
+def test_what_only_names_or_numbers_is_not_matched() -> None:
+    said = "Office hours are on Tuesday in room B204."
+    heads = "### Office hours: Tuesday, room B204\n\n**Office hours on Tuesday, room B204**"
+    answer = f"{heads}\n\n70.\n\n{said}"
+    assert [text for _, _, text, _ in marked(answer)] == [said]
 
 
 def test_chinese_is_matched_as_well() -> None:

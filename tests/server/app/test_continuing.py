@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from engine.api import FinishType
-from server.service.errors import ConversationBusyError
+from server.service.errors import ConversationBusyError, QueueFullError
 from server.service.messages import Continue
+from server.service.options import GenerationOptions
 from server.service.runs import Run
 from tests.server.app.site import ALICE, Site, events_of, kill, open_site
 
@@ -61,6 +62,8 @@ async def test_continuing_is_exact_at_any_cut(tmp_path: Path, step: int) -> None
             seams.append(len(text))
             events = await site.go_on(message)
             assert events["start"][0]["continued"]
+            assert events["start"][0]["base_chars"] == len(text), "code points, not UTF-16"
+            assert events["start"][0]["base_thinking_chars"] == 0
             assert {
                 k: v
                 for k, v in events["accepted"][0].items()
@@ -169,6 +172,11 @@ async def test_a_killed_server_keeps_question_and_text_and_can_go_on(tmp_path: P
         assert again["text"][0]["text"] == stored["text"], "never two copies"
         rest = await site.go_on(message)
         assert stored["text"] + rest["text"][0]["text"] == TEXT
+        usage = rest["finish"][0]["usage"]
+        before, after = usage["parts"]
+        assert before["completion_tokens"] > 0, "those of the process that ended count"
+        assert before["total_tokens"] == after["prompt_tokens"]
+        assert usage["completion_tokens"] == len(TEXT.encode()) + 1, "a byte a token, and the end"
         assert conversation is not None
         messages = (await site.conversation(conversation))["messages"]
         assert [message["text"] for message in messages][1:] == [TEXT]
@@ -244,3 +252,93 @@ async def test_no_part_of_a_stop_string_across_the_seam_is_shown(tmp_path: Path,
             text += (await site.go_on(message))["text"][0]["text"]
         assert text == stored["text"] == shown
         assert stored["finish_detail"] == {"type": "stop_string", "matched": "Thursday"}
+
+
+async def go_on_as(site: Site, key: str, message: str, max_tokens: int) -> dict[str, Any]:
+    """Continues an answer of Alice's under an idempotency key."""
+    options = GenerationOptions(max_tokens=max_tokens)
+    more = Continue(id=key, message=message, options=options)
+    return await events_of(await site.app.chat.continue_(ALICE, more))
+
+
+@pytest.mark.one_loop
+async def test_one_continue_is_one_even_after_a_restart(tmp_path: Path) -> None:
+    """The page sends it again when it has not heard of it before its connection broke."""
+    async with open_site(tmp_path, in_bytes) as site:
+        message = (await site.answer(max_tokens=4))["accepted"][0]["message"]
+        cut = await site.stored(message)
+        before = await go_on_as(site, "more", message, 9)
+        longer = await site.stored(message)
+        assert longer["can_continue"], "nothing but its key keeps it from going on"
+    async with open_site(tmp_path, in_bytes) as site:
+        after = await go_on_as(site, "more", message, 9)
+        assert site.prompts == []
+        assert await site.stored(message) == longer
+        for name in ("accepted", "start", "finish"):
+            (was,), (now,) = before[name], after[name]
+            beside = {"seq": 0, "run": "", "cached_tokens": 0}
+            assert {**was, **beside} == {**now, **beside}, name
+        assert after["start"][0]["base_chars"] == len(cut["text"])
+        assert cut["text"] + after["text"][0]["text"] == longer["text"]
+        assert "retrieval" not in after
+
+        # What was gone on with since is told as well: it is the answer as it is now.
+        await go_on_as(site, "yet more", message, 200)
+        site.app.service.runs._forget(after["accepted"][0]["run"])
+        whole = await go_on_as(site, "more", message, 9)
+        assert whole["start"][0]["base_chars"] == len(cut["text"])
+        assert cut["text"] + whole["text"][0]["text"] == TEXT
+        assert (await site.stored(message))["seams"] == [*longer["seams"], len(longer["text"])]
+
+
+@pytest.mark.one_loop
+@pytest.mark.parametrize("num_deltas", [0, 4])
+async def test_a_continue_that_died_with_its_process_is_one_part_afterwards(
+    tmp_path: Path, num_deltas: int
+) -> None:
+    async with open_site(tmp_path / "a", in_bytes, script=SLOW) as site:
+        message = (await site.answer(max_tokens=7))["accepted"][0]["message"]
+        cut = await site.stored(message)
+        options = GenerationOptions(max_tokens=200)
+        more = Continue(id="more", message=message, options=options)
+        run = await site.app.chat.continue_(ALICE, more)
+        async for event in run.events():
+            if event.type == "accepted":
+                break
+        if num_deltas:
+            await wait_for_deltas(run, num_deltas)
+            await site.app.drafts.save()
+        left = kill(tmp_path / "a", tmp_path / "b")
+        run.cancel()
+        await events_of(run)
+    async with open_site(left, in_bytes) as site:
+        died = await site.stored(message)
+        events = await go_on_as(site, "more", message, 200)
+        stored = await site.stored(message)
+        assert stored["seams"] == [len(cut["text"])]
+        assert events["start"][0]["base_chars"] == len(cut["text"])
+        assert cut["text"] + events["text"][0]["text"] == stored["text"]
+        if num_deltas:
+            assert stored == died, "what was written is the last word"
+        else:
+            assert died["text"] == cut["text"]
+            assert stored["text"] == TEXT
+
+
+@pytest.mark.one_loop
+async def test_a_continue_that_failed_may_be_asked_for_again(tmp_path: Path) -> None:
+    async with open_site(tmp_path, in_bytes, run_log_ttl_s=0.0) as site:
+        message = (await site.answer(max_tokens=4))["accepted"][0]["message"]
+        cut = await site.stored(message)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(site.app.service.generation, "submit", _full)
+            refused = await go_on_as(site, "more", message, 200)
+        assert refused["error"][0]["retryable"]
+        assert (await site.stored(message))["seams"] == cut["seams"]
+        await go_on_as(site, "more", message, 200)
+        stored = await site.stored(message)
+        assert (stored["text"], stored["seams"]) == (TEXT, [len(cut["text"])])
+
+
+def _full(*_args: object, **_options: object) -> object:
+    raise QueueFullError("full", retry_after_ms=1000)

@@ -52,6 +52,19 @@ async def test_the_export_says_what_the_page_says(tmp_path: Path) -> None:
     assert "演示，" in chinese.text
 
 
+async def test_matched_sources_are_numbered_in_the_text(tmp_path: Path) -> None:
+    said = "Office hours are on Tuesday from 14:00 to 16:00 in room B204."
+    async with open_site(tmp_path, lambda _: f"{said} Ask there.") as site:
+        asked = (await site.answer())["accepted"][0]
+        async with site.client() as client:
+            path = f"/api/conversations/{asked['conversation']}/export?format=md"
+            text = (await client.get(path)).text
+            stored = (await client.get(f"/api/conversations/{asked['conversation']}")).json()
+    (citation, *_) = stored["messages"][-1]["citations"]
+    assert citation["by"] == "match"
+    assert f"{said} [{citation['n']}] Ask there." in text
+
+
 async def test_a_record_sends_a_browser_to_the_login_and_a_program_nowhere(tmp_path: Path) -> None:
     async with open_site(tmp_path, login="on") as site:
         answer = (await site.answer(QUESTION))["accepted"][0]["message"]

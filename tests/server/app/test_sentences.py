@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app.sentences import sentences
+from server.app.sentences import is_heading, sentences
 
 
 def texts(text: str) -> list[str]:
@@ -73,3 +73,18 @@ def test_every_visible_character_of_prose_is_in_one_sentence(text: str) -> None:
             text[a[1] : b[0]] for a, b in zip([(0, 0), *ends], [*ends, (len(text), 0)], strict=True)
         ]
         assert "".join(between).strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("### Step 1: Preemption", True),
+        ("**Step 1: Preemption**", True),
+        ("1. **Preemption**:", True),
+        ("**Preemption** frees blocks.", False),
+        ("**a** and **b**", False),
+        ("Preemption frees blocks.", False),
+    ],
+)
+def test_a_line_that_only_names_what_comes(line: str, expected: bool) -> None:
+    assert is_heading(line) is expected

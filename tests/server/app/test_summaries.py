@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from server.app.carrying import next_title
 from server.app.prompts import Turn
 from server.app.summary_prompts import extract
-from server.service.errors import BadRequestError, ConversationBusyError, NotFoundError
+from server.service.errors import (
+    BadRequestError,
+    ConversationBusyError,
+    NotFoundError,
+    QueueFullError,
+)
 from server.service.messages import Carry, Continue, Edit, Regenerate
 from tests.server.app.site import ALICE, BOB, QUESTION, Site, events_of, kill, new_key, open_site
 
@@ -233,6 +237,61 @@ async def test_a_stopped_summary_is_still_one(tmp_path: Path) -> None:
         assert summary["state"] in ("finished", "stopped")
 
 
+async def regenerate(site: Site, message: str, *, id: str) -> Events:
+    again = await site.app.chat.regenerate(ALICE, Regenerate(id=id, message=message))
+    return await events_of(again)
+
+
+async def test_a_summary_that_failed_is_written_again_in_its_place(tmp_path: Path) -> None:
+    """The page offers to try again, and was refused."""
+    async with open_site(tmp_path, said) as site:
+        answer = await talk(site, QUESTION)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(site.app.service.generation, "submit", _full)
+            failed = await carry(site, answer)
+        accepted, error = failed["accepted"][0], failed["error"][0]
+        assert error["retryable"]
+        again = await regenerate(site, accepted["message"], id="again")
+        ids = ("conversation", "message", "user_message", "parent", "carried_from")
+        assert {name: again["accepted"][0][name] for name in ids} == {
+            name: accepted[name] for name in ids
+        }
+        assert again["text"][0]["text"] == SUMMARY
+        stored = await site.stored(accepted["message"])
+        assert (stored["text"], stored["state"]) == (SUMMARY, "finished")
+        assert len((await site.conversation(accepted["conversation"]))["messages"]) == 1
+    async with open_site(tmp_path, said) as site:  # the log of the run is gone
+        told = await regenerate(site, accepted["message"], id="again")
+        assert asked_for(site) == []
+        assert told["text"] == again["text"]
+        assert told["start"][0]["base_chars"] == 0
+
+
+async def test_a_stopped_summary_is_written_again_unless_its_source_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with open_site(tmp_path, said, script={"token_s": 0.05, "token_chars": 4}) as site:
+        answer = await talk(site, QUESTION)
+        run = await site.app.chat.carry(ALICE, Carry(id=new_key(), message=answer))
+        async for event in run.events():
+            if event.type == "delta":
+                run.cancel()
+        accepted = (await events_of(run))["accepted"][0]
+        assert (await site.stored(accepted["message"]))["state"] == "stopped"
+        other = await carry(site, answer)
+        events = await regenerate(site, accepted["message"], id="again")
+        assert events["text"][0]["text"] == SUMMARY
+        async with site.client() as client:
+            await client.delete(f"/api/conversations/{await of(site, answer)}")
+        (error,) = (await regenerate(site, other["accepted"][0]["message"], id="gone"))["error"]
+        assert (error["code"], error["param"]) == ("not_found", "message")
+        assert (await site.stored(other["accepted"][0]["message"]))["text"] == SUMMARY
+
+
+def _full(*_args: object, **_options: object) -> object:
+    raise QueueFullError("full", retry_after_ms=1000)
+
+
 async def test_what_cannot_be_done_with_it_is_refused(tmp_path: Path) -> None:
     async with open_site(tmp_path, said) as site:
         chat = site.app.chat
@@ -241,11 +300,13 @@ async def test_what_cannot_be_done_with_it_is_refused(tmp_path: Path) -> None:
         summary = accepted["message"]
         for message in (
             chat.carry(ALICE, Carry(id=new_key(), message=summary)),
-            chat.regenerate(ALICE, Regenerate(id=new_key(), message=summary)),
             chat.edit(ALICE, Edit(id=new_key(), message=summary, text="Another")),
         ):
             with pytest.raises(BadRequestError):
                 await message
+        error = (await regenerate(site, summary, id=new_key()))["error"][0]
+        assert (error["code"], error["param"]) == ("bad_request", "message")
+        assert (await site.stored(summary))["text"] == SUMMARY
         run = await chat.continue_(ALICE, Continue(id=new_key(), message=summary))
         assert (await events_of(run))["error"][0]["code"] == "bad_request"
         with pytest.raises(NotFoundError):
@@ -287,12 +348,6 @@ async def test_a_summary_is_no_record(tmp_path: Path) -> None:
         async with site.client(teacher) as client:
             found = (await client.get("/api/courses/demo/records")).json()
         assert found["counts"]["total"] == 1
-
-
-def test_titles_are_numbered() -> None:
-    assert next_title("Hours") == "Hours (2)"
-    assert next_title("Hours (2)") == "Hours (3)"
-    assert next_title("Year (1999)") == "Year (1999) (2)"
 
 
 def test_an_extract_keeps_the_newest_and_its_size() -> None:

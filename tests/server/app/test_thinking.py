@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.api import FinishType
+from server.service.messages import Continue
 from tests.server.app.site import ALICE, Site, events_of, kill, open_site
 from tests.server.service.socket_events import check_fields
 
@@ -93,7 +94,11 @@ async def test_all_that_is_told_of_an_answer_is_documented(tmp_path: Path) -> No
         told = await events_of(await site.app.chat.ask(ALICE, site.ask(id="asked")))
         types = {"accepted", "retrieval", "context", "start", "thinking", "delta", "citation"}
         assert types < first.keys() | rest.keys()
-        for events in (first, rest, told):
+        site.app.service.runs._forget(rest["accepted"][0]["run"])
+        more = Continue(id=rest["accepted"][0]["id"], message=rest["accepted"][0]["message"])
+        retold = await events_of(await site.app.chat.continue_(ALICE, more))
+        assert (thinking_of(retold), retold["text"]) == (thinking_of(rest), rest["text"])
+        for events in (first, rest, told, retold):
             for event in (one for type, some in events.items() if type != "text" for one in some):
                 check_fields(event)
 
@@ -146,6 +151,9 @@ async def test_continuing_is_exact_at_any_cut(tmp_path: Path, shape: str, step: 
             is_inside = stored["finish_detail"].get("in") == "reasoning"
             assert not (is_inside and text)
             events = await site.go_on(message)
+            (start,) = events["start"]
+            base = (start["base_thinking_chars"], start["base_chars"])
+            assert base == (len(thinking), len(text))
             thinking += thinking_of(events)
             text += events["text"][0]["text"]
             num_parts += 1

@@ -72,6 +72,8 @@ async def test_an_undo_restores_the_cut_answer_and_continue_makes_the_same_again
         assert await tokens_of(site, message) == cut_tokens
 
         again = await site.go_on(message, max_tokens=9)
+        # A page that has not heard of the undo still shows the longer text.
+        assert again["start"][0]["base_chars"] == len(cut["text"])
         assert cut["text"] + again["text"][0]["text"] == longer["text"]
         assert await tokens_of(site, message) == longer_tokens
         redone = await site.stored(message)

@@ -57,3 +57,22 @@ def test_any_text_decodes_or_is_refused(frame: str) -> None:
 def test_envelope_finds_what_is_there() -> None:
     assert envelope('{"id":"a","run":5,"text":[]}') == {"id": "a"}
     assert envelope('{"run":"' + "r" * 500 + '"}') == {"run": "r" * 128}
+
+
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [
+        # What a page sends of a text that was cut inside a character.
+        ('{"type":"ask","id":"a","text":"\\ud83d"}', {"id": "a"}),
+        ('{"type":"cancel","run":"r","id":"\\udc00"}', {"run": "r"}),
+        ('["\\ud83d"]', {}),
+        ('{"id":"a","text":"\\ud83d"', {}),
+        ('{"id":"\\ud83d","text":' + "[" * 100_000, {}),
+    ],
+)
+def test_envelope_finds_what_stands_beside_half_a_character(
+    frame: str, found: dict[str, str]
+) -> None:
+    with pytest.raises(BadRequestError):
+        decode(frame)
+    assert envelope(frame) == found

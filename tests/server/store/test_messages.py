@@ -113,12 +113,12 @@ async def test_reopening_keeps_the_text_and_marks_the_seam(messages: Messages) -
         Outcome(MessageState.FINISHED, "length", {"type": "max_tokens"}, "half", (1,)),
     )
     before = await _get(messages, opened.answer_id)
-    await messages.reopen(before, options={"max_tokens": 9})
+    await messages.reopen(before, options={"max_tokens": 9}, client_id="more")
     answer = await _get(messages, opened.answer_id)
     assert (answer.state, answer.text, answer.seams) == ("running", "half", [4])
     assert answer.options == {"max_tokens": 9}
     with pytest.raises(AnswerChangedError):
-        await messages.reopen(before, options={})
+        await messages.reopen(before, options={}, client_id="again")
     with pytest.raises(AnswerChangedError):
         await messages.undo(opened.answer_id, key="k")
 
@@ -138,7 +138,8 @@ async def test_an_undo_restores_everything_but_once_under_a_key(messages: Messag
     await messages.finish(opened.answer_id, first)
     before = await _get(messages, opened.answer_id)
     for key, text in (("k1", "Tuesday"), ("k2", "Tuesday, 2 pm.")):
-        await messages.reopen(await _get(messages, opened.answer_id), options={"seed": 1})
+        answer = await _get(messages, opened.answer_id)
+        await messages.reopen(answer, options={"seed": 1}, client_id=f"more {key}")
         whole = Outcome(
             *(MessageState.STOPPED, "abort", {"type": "cancelled"}, text, (9, 10, 11), {}, {}, 8),
             num_told=3 + len(text),

@@ -156,7 +156,7 @@ async def _continued(database: Database) -> None:
     with pytest.raises(NoSeamError):
         await messages.undo("n1", key="k")
     # What is continued from now on can be undone, as far as that.
-    await messages.reopen(answer, options={"max_tokens": 9})
+    await messages.reopen(answer, options={"max_tokens": 9}, client_id="more")
     whole = Outcome(MessageState.FINISHED, "stop", {"type": "eos"}, "Because of that", (1, 2, 3))
     await messages.finish("n1", whole)
     await messages.undo("n1", key="k")

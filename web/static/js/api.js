@@ -56,7 +56,7 @@ export const api = {
   conversations: ({ course, q = null, before = null, limit = null }) =>
     get(`/api/conversations?${query({ course, q, before, limit })}`),
   conversation: (id) => get(`/api/conversations/${encodeURIComponent(id)}`),
-  renameConversation: (id, title) => request("PATCH", `/api/conversations/${encodeURIComponent(id)}`, { title }),
+  renameConversation: (id, title) => request("PATCH", `/api/conversations/${encodeURIComponent(id)}`, { title: title.toWellFormed() }),
   deleteConversation: (id) => request("DELETE", `/api/conversations/${encodeURIComponent(id)}`),
   /** A part of a material: {around: a passage's id, chars}, or {offset, chars}. */
   material: (id, part) => get(`/api/materials/${encodeURIComponent(id)}?${new URLSearchParams(part)}`),

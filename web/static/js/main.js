@@ -5,6 +5,7 @@ import { Connection, socketUrl } from "./chat/connection.js";
 import { Outbox } from "./chat/outbox.js";
 import { Runs } from "./chat/runs.js";
 import { onLanguageChange, startLanguage } from "./i18n.js";
+import { logOut } from "./shell/account.js";
 import { BudgetNote } from "./shell/budget-note.js";
 import { Composer } from "./shell/composer.js";
 import { ConversationActions } from "./shell/conversation-actions.js";
@@ -47,10 +48,10 @@ const connectionBar = new ConnectionBar(find("#connection"), connection);
 const versionBar = new VersionBar(find("#version"), connection);
 const actions = new ConversationActions();
 const sidebar = new Sidebar({ root: find("#sidebar"), backdrop: find("#backdrop"), opener: find("#menu"), actions });
-const frame = new Frame(chat, opening, connection);
+const frame = new Frame(chat, opening, () => logOut(connection, problem));
 const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll"), find("#newest")), {
   connection,
-  isBusy: () => chat.isRunning,
+  isBusy: () => chat.isBusy,
   continueAnswer: (answer, options) => chat.continueAnswer(answer, options),
   retry: (answer) => chat.retry(answer),
   regenerate: (answer) => chat.regenerate(answer),
@@ -59,6 +60,7 @@ const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll
   edit: (question, text) => chat.edit(question, text),
   choose: (message, direction) => chat.choose(message, direction),
   versions: (message) => chat.versions(message),
+  hold: (question) => chat.hold(question),
   isTooLong: (text) => composer.isTooLong(text),
   say,
   newConversation: startNew,
@@ -102,7 +104,7 @@ chat.addEventListener("accepted", ({ detail }) => {
   sidebar.current = detail.conversation;
   listConversations();
 });
-chat.addEventListener("ended", listConversations);
+for (const type of ["begun", "ended"]) chat.addEventListener(type, listConversations);
 chat.addEventListener("refused", ({ detail }) => problem.showError(detail));
 chat.addEventListener("returned", (event) => {
   if (composer.text === "") composer.text = event.detail;
@@ -114,8 +116,8 @@ composer.addEventListener("change", () => budget.update(composer.text));
 
 sidebar.addEventListener("new", startNew);
 sidebar.addEventListener("open", async ({ detail }) => {
-  await opening.open(detail.id);
-  if (detail.message !== null && chat.turnTo(detail.message)) transcript.reveal(detail.message);
+  const isShown = await opening.open(detail.id);
+  if (isShown && detail.message !== null && chat.turnTo(detail.message)) transcript.reveal(detail.message);
 });
 sidebar.addEventListener("course", ({ detail }) => {
   opening.changeCourse(detail);
@@ -133,7 +135,7 @@ opening.addEventListener("new", () => composer.focus());
 opening.addEventListener("stranger", () => chat.forgetUnsent());
 opening.addEventListener("missing", ({ detail }) => say(detail));
 
-followConversations({ actions, chat, sidebar, opening, frame, startNew, say });
+followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, say });
 const showHelp = helpButton(find("#help"));
 startShortcuts({ chat, composer, sidebar, transcript, panel, area: find("#scroll"), say, startNew, showHelp });
 languageButton(find("#language"));

@@ -57,6 +57,20 @@ export function claimStorage(user) {
   return isChanged;
 }
 
+/** Whether what is kept here is still `user`'s: nobody has logged out since, nor come instead. */
+export function ownsStorage(user) {
+  return kept("localStorage", OWNER) === user;
+}
+
+/** Reads the page anew when the browser shows it as it was left: who was here may have gone since. */
+export function reloadWhenShownAgain() {
+  window.addEventListener("pageshow", ({ persisted }) => {
+    if (!persisted) return;
+    document.body.hidden = true;
+    location.reload();
+  });
+}
+
 /** Removes all that the page has kept: whoever comes next may be somebody else. */
 export function forgetKept() {
   for (const storage of ["localStorage", "sessionStorage"]) forget(storage);

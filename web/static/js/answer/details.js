@@ -55,12 +55,13 @@ function detailRows(answer) {
 }
 
 /** A limit is that of one part: beside the sum of several it would tell an untruth. */
-function addWritten(add, { usage, maxTokens, thinkingMs }) {
+function addWritten(add, { usage, maxTokens, maxTokensLowered, thinkingMs }) {
   const count = number(usage.completion_tokens);
   if ((usage.parts ?? []).length > 1) {
     add("answer", t("details.tokensInParts", { count, parts: usage.parts.map(ofLimit).join(" + ") }));
   } else if (maxTokens !== null) {
-    add("answer", t("details.tokensOfLimit", { count, limit: number(maxTokens) }));
+    const key = maxTokensLowered ? "details.tokensOfLowered" : "details.tokensOfLimit";
+    add("answer", t(key, { count, limit: number(maxTokens) }));
   } else {
     add("answer", plural("details.tokens", usage.completion_tokens));
   }

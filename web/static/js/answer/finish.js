@@ -75,8 +75,10 @@ function describeLimit(answer) {
 }
 
 function limitActions(answer, actions) {
-  if (answer.canContinue) return roomLeft(answer) === null ? ["continue"] : actions;
-  return roomLeft(answer) === null && answer.context !== null ? elsewhere(answer) : ["retry"];
+  const room = roomLeft(answer);
+  // Where the window ends before the limit would, there is no limit to lift.
+  if (answer.canContinue) return room === null || room <= answer.maxTokens ? ["continue"] : actions;
+  return room === null && answer.context !== null ? elsewhere(answer) : ["retry"];
 }
 
 /** How many tokens the model's window still holds after the answer; null where none or unknown. */

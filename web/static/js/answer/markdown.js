@@ -43,6 +43,10 @@ const { escapeHtml } = markdown.utils;
 markdown.renderer.rules.link_open = (tokens, index, options, env, self) => {
   tokens[index].attrSet("rel", "noopener noreferrer nofollow");
   tokens[index].attrSet("target", "_blank");
+  const { markup } = tokens[index];
+  const isBare = markup === "linkify" || markup === "autolink" || tokens[index + 1]?.content === tokens[index].attrGet("href");
+  // On paper the address stands behind the text of a link.
+  if (isBare) tokens[index].attrJoin("class", "bare-address");
   return self.renderToken(tokens, index, options);
 };
 // An image address would tell a stranger who reads the answer: it becomes a link.

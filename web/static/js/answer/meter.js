@@ -3,7 +3,7 @@
 import { element } from "../elements.js";
 import { number, t } from "../i18n.js";
 
-const PARTS = ["system", "summary", "history", "passages", "question", "reserved"];
+const PARTS = ["system", "summary", "history", "passages", "question"];
 
 /**
  * A bar of what fills the model's window and what is free, with a legend; null without a
@@ -31,11 +31,17 @@ export function meter(context) {
   );
 }
 
-/** [name, tokens] of each part that there is, in the order of the prompt, and of what is free. */
+/**
+ * [name, tokens] of each part that there is, in the order of the prompt, and of what is free: beside
+ * what is kept for the answer, or beside the answer once it has ended (`window_used` is known).
+ */
 function partsOf(context) {
   // The report counts a summary as history: here it stands for itself.
   const history = Math.max(0, (context.history ?? 0) - (context.summary ?? 0));
   const parts = PARTS.map((part) => [part, part === "history" ? history : (context[part] ?? 0)]);
-  const used = parts.reduce((sum, [, tokens]) => sum + tokens, 0);
+  const prompt = parts.reduce((sum, [, tokens]) => sum + tokens, 0);
+  const { window_used: filled, reserved = 0 } = context;
+  parts.push(filled ? ["answer", Math.max(0, filled - prompt)] : ["reserved", reserved]);
+  const used = prompt + parts.at(-1)[1];
   return [...parts.filter(([, tokens]) => tokens > 0), ["free", Math.max(0, context.window - used)]];
 }

@@ -98,7 +98,7 @@ export class Tail {
 
   /** An answer that failed is retried, where that may help: no other way leads to a new one. */
   #quietButtons({ actions }) {
-    const { id, state, isSummary, isUndoing } = this.#answer;
+    const { id, state, isSummary } = this.#answer;
     const canRegenerate = id !== null && state !== "error" && !isSummary && !actions.includes("retry");
     const names = [
       canRegenerate ? "regenerate" : null,
@@ -106,16 +106,18 @@ export class Tail {
     ];
     return this.#buttons(names.filter(Boolean)).map((button) => {
       button.className = "quiet";
-      button.disabled = isUndoing;
       return button;
     });
   }
 
+  /** While the last continuation is being taken back, nobody knows yet what there is to go on with. */
   #buttons(names) {
-    return actionButtons(names, this.#answer, this.#actions, () => {
+    const buttons = actionButtons(names, this.#answer, this.#actions, () => {
       this.#busyNote.textContent = t("action.busy");
       this.#actions.say(t("action.busy"));
     });
+    for (const button of buttons) button.disabled = this.#answer.isUndoing;
+    return buttons;
   }
 
   #detailsButton(drawer) {

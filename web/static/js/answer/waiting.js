@@ -27,8 +27,9 @@ export class Waiting {
   root = element("div", { class: "waiting" });
 
   /**
-   * `answer` runs. `connection`: tells "state" and `isOpen`, or null; `onTick(now)` is called with the seconds
-   * that go on, also where the time stands elsewhere.
+   * `answer` runs. `connection`: tells "state" and has `isOpen`, or null. `onTick(nowMs)`
+   * (performance.now) is called at each update: every 500 ms while the page is visible, and at what
+   * happens between.
    */
   constructor(answer, connection, onTick) {
     this.#answer = answer;

@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { Conversation } from "./conversation.js";
+import { Elsewhere } from "./elsewhere.js";
 import { LiveConversations } from "./live.js";
 import { Answer } from "./messages.js";
 import { newId } from "./outbox.js";
@@ -15,21 +16,19 @@ const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
  * Events: "show" (another conversation), "append" (detail: messages that were added below what is
  * shown), "branch" (other messages of the conversation are shown, or some are known better now),
  * "running" (whether an answer runs has changed), "accepted" (detail: {conversation, isNew}),
- * "ended" (detail: the answer), "returned" (detail: the text of a question that can only be asked
- * in other words), "refused" (detail: {code, message} of a Continue or an undo that the server
- * refused; the answer is as it is stored), "renamed" (detail: {conversation, title}) and "gone"
- * (detail: {conversation}): the shown conversation has another title, or was deleted elsewhere.
+ * "begun" (detail: the id of a conversation that has begun without being shown), "carry" (an empty
+ * conversation is shown, for the summary of the one before), "ended" (detail: the answer),
+ * "returned" (detail: the text of a question that can only be asked in other words), "refused"
+ * (detail: {code, message} of what the server refused although the answer is there: it is as it is
+ * stored) and "gone" (detail: {conversation}): the shown conversation was deleted elsewhere.
  */
 export class Chat extends EventTarget {
   #sending;
   #runs;
   #requests;
   #loading = 0;
-  #toCancel = new WeakSet();
   #live;
-  /** Runs that began elsewhere and whose conversation is being read again. */
-  #arriving = new Set();
-  #numWelcomes = 0;
+  #elsewhere;
   conversation = new Conversation(null, null);
 
   constructor(connection, outbox, runs, peers = new Peers(connection)) {
@@ -40,18 +39,20 @@ export class Chat extends EventTarget {
     this.#requests = new Requests(connection);
     this.peers = peers;
     connection.addEventListener("message", (event) => this.#receive(event.detail));
-    connection.addEventListener("welcome", (event) => this.#welcome(event.detail));
     outbox.addEventListener("too-long", ({ detail }) =>
       this.#refused({ id: detail.id, code: "message_too_long", retryable: false }),
     );
     runs.addEventListener("end", (event) => this.#ended(event.detail));
-    peers.addEventListener("opened", ({ detail }) => this.#openedElsewhere(detail));
-    peers.addEventListener("changed", ({ detail }) => this.#changedElsewhere(detail));
-    peers.addEventListener("deleted", ({ detail }) => this.#deletedElsewhere(detail));
+    this.#elsewhere = this.#watchElsewhere(connection);
   }
 
   get isRunning() {
     return this.conversation.runningAnswer !== null;
+  }
+
+  /** Whether nothing can be done with answers: one runs, or one is being taken back. */
+  get isBusy() {
+    return this.isRunning || this.conversation.isUndoing;
   }
 
   /** An empty conversation in a course. */
@@ -61,27 +62,37 @@ export class Chat extends EventTarget {
     this.#restorePending();
   }
 
-  /** Opens a stored conversation. Throws ApiError. */
+  /**
+   * Opens a stored conversation: a promise of whether it is shown, false where another one was
+   * opened meanwhile. Throws ApiError, while it is still wanted.
+   */
   async open(id) {
     const loading = (this.#loading += 1);
     const live = this.#live.get(id);
     if (live !== undefined) {
       this.#show(live);
-      return;
+      return true;
     }
-    const stored = await api.conversation(id);
-    if (loading !== this.#loading) return;
+    let stored;
+    try {
+      stored = await api.conversation(id);
+    } catch (error) {
+      if (loading !== this.#loading) return false;
+      throw error;
+    }
+    if (loading !== this.#loading) return false;
     const conversation = Conversation.fromStore(stored);
     this.#live.follow(stored, conversation);
     this.#show(conversation);
     this.#restorePending();
+    return true;
   }
 
   /** Asks a question after what is shown. */
   ask(text) {
     const { conversation } = this;
     if (this.isRunning) return;
-    const message = { type: "ask", id: newId(), text, course: conversation.course };
+    const message = { type: "ask", id: newId(), text: text.toWellFormed(), course: conversation.course };
     if (conversation.id !== null) message.conversation = conversation.id;
     const parent = conversation.lastStored;
     if (parent !== null) message.parent = parent.id;
@@ -89,7 +100,8 @@ export class Chat extends EventTarget {
   }
 
   /** Asks a question in other words, as a branch beside it. */
-  edit(question, text) {
+  edit(question, written) {
+    const text = written.toWellFormed();
     if (this.isRunning || text === question.text) return;
     const { conversation } = this;
     if (question.id !== null) {
@@ -107,42 +119,48 @@ export class Chat extends EventTarget {
 
   /** Answers the question of `answer` once more, beside it. */
   regenerate(answer) {
-    if (this.isRunning || answer.id === null) return;
+    if (this.isBusy || answer.id === null) return;
     this.#send({ type: "regenerate", id: newId(), message: answer.id }, "branch");
   }
 
   /** After an error: what never arrived is sent again, another is answered anew. */
   retry(answer) {
-    if (this.isRunning) return;
+    if (this.isBusy) return;
     if (answer.id !== null) this.regenerate(answer);
     else this.#sendAgain(answer, this.conversation.questionOf(answer));
   }
 
   /** Goes on with a cut answer; `maxTokens` is the limit of the new part, else that of before. */
   continueAnswer(answer, { maxTokens = null } = {}) {
-    if (this.isRunning || answer.id === null) return;
+    if (this.isBusy || answer.id === null) return;
     const options = maxTokens === null ? {} : { options: { max_tokens: maxTokens } };
     this.#send({ type: "continue", id: newId(), message: answer.id, ...options });
   }
 
   /** Takes back the last continuation of an answer. */
   undoSeam(answer) {
-    if (this.isRunning || answer.id === null || answer.isUndoing) return;
+    if (this.isBusy || answer.id === null) return;
     this.#send({ type: "undo", id: newId(), message: answer.id });
   }
 
   /** Begins a new conversation with a summary of this one, up to `answer`. */
   carryOn(answer) {
-    if (this.isRunning || answer.id === null) return;
+    if (this.isBusy || answer.id === null) return;
     const { course } = this.conversation;
     this.#loading += 1;
     this.#show(new Conversation(null, course));
+    this.#tell("carry");
     this.#send({ type: "carry", id: newId(), message: answer.id }, "append");
   }
 
   /** Shows the version before (-1) or after (1) a question or an answer. */
   choose(message, direction) {
     if (this.conversation.choose(message, direction) !== null) this.#tell("branch");
+  }
+
+  /** Keeps the branch of a message that is being worked on, whatever is written elsewhere. */
+  hold(message) {
+    this.conversation.hold(message);
   }
 
   /** Shows the branch that a message is on; whether it is in this conversation. */
@@ -167,13 +185,15 @@ export class Chat extends EventTarget {
     if (answer === null || answer.isStopping) return;
     answer.isStopping = true;
     answer.touch();
-    if (!this.#runs.cancel(answer)) this.#toCancel.add(answer);
+    // Where it cannot be told now, it is when the run is known, or the connection is back.
+    this.#runs.cancel(answer);
     this.#tell("running");
   }
 
   /** Tells the server what its reader thinks of an answer: a promise of whether that is stored. */
   async judge(answer, value, note = null) {
-    const message = { type: "feedback", message: answer.id, value, ...(note ? { note } : {}) };
+    const words = note?.toWellFormed();
+    const message = { type: "feedback", message: answer.id, value, ...(words ? { note: words } : {}) };
     const reply = await this.#requests.send(message);
     if (reply?.type !== "done") return false;
     answer.feedback = value === "none" ? null : { value, note };
@@ -181,13 +201,17 @@ export class Chat extends EventTarget {
   }
 
   /**
-   * How much of the model's window a question would take: a promise of {tokens, room, window}, or
-   * of null where the server has not said (offline, or a later text is counted in its place).
+   * How much of the model's window a question would take: a promise of {tokens, atLeast, room,
+   * window}, or of null where the server has not said (offline, or a later text is counted in its
+   * place). `atLeast`: the text is so long that the server has counted only a part of it.
    */
   async count(text) {
     const { id } = this.conversation;
-    const reply = await this.#requests.send({ type: "count", text, ...(id === null ? {} : { conversation: id }) });
-    return reply?.type === "counted" ? { tokens: reply.tokens, room: reply.room, window: reply.window } : null;
+    const message = { type: "count", text: text.toWellFormed(), ...(id === null ? {} : { conversation: id }) };
+    const reply = await this.#requests.send(message);
+    if (reply?.type !== "counted") return null;
+    const { tokens, room, window, at_least: atLeast = false } = reply;
+    return { tokens, atLeast, room, window };
   }
 
   #send(message, event = null) {
@@ -238,15 +262,27 @@ export class Chat extends EventTarget {
 
   #accepted(event) {
     const pending = this.#sending.take(event.id);
-    if (pending === undefined) return;
+    if (pending === undefined) {
+      // What an earlier page had left on its way, and this one does not show.
+      if (event.conversation !== this.conversation.id) this.#tell("begun", event.conversation);
+      return;
+    }
     const { conversation } = pending;
     const isNew = conversation.id === null;
     const answer = conversation.accept(pending, event);
+    // It had ended before this page heard of it: all of it is told once more.
+    if (answer !== pending.answer && !answer.isRunning) answer.beginAnew();
     this.#live.keep(conversation);
     if (this.#runs.answerOf(event.run) === undefined) this.#runs.adopt(event.run, answer);
-    if (this.#toCancel.delete(pending.answer)) this.#runs.cancel(answer);
+    if (pending.answer.isStopping) {
+      answer.isStopping = true;
+      this.#runs.cancel(answer);
+    }
     this.peers.announce({ run: event.run, conversation: conversation.id, message: event.message, title: conversation.title });
-    if (conversation !== this.conversation) return;
+    if (conversation !== this.conversation) {
+      if (isNew) this.#tell("begun", conversation.id);
+      return;
+    }
     this.#tell("branch");
     this.#tell("accepted", { conversation: conversation.id, isNew });
   }
@@ -256,13 +292,14 @@ export class Chat extends EventTarget {
     const pending = this.#sending.take(event.id);
     if (pending === undefined || event.message === undefined) return;
     pending.answer.takeOver(Answer.fromHistory(event.message));
+    this.#elsewhere.catchUp(pending.conversation);
     this.#tell("running");
   }
 
   /** A refused message, or a run that the server no longer knows. */
   #refused(event) {
     if (event.id === undefined || event.id === null) {
-      if (event.code === "resume_gone" || event.code === "not_found") this.#lose(event.run);
+      if (event.code === "resume_gone" || event.code === "not_found") this.#elsewhere.lose(event.run);
       return;
     }
     const pending = this.#sending.take(event.id);
@@ -270,41 +307,20 @@ export class Chat extends EventTarget {
     const { answer, message, conversation } = pending;
     if (message.type === "continue" || message.type === "undo") {
       answer.isUndoing = false;
-      this.#reread(conversation);
+      answer.touch();
+      this.#elsewhere.reread(conversation);
       if (conversation === this.conversation) this.#tell("refused", event);
       return;
     }
     answer.fail(event);
     // What it is busy with began elsewhere.
-    if (event.code === "conversation_busy") this.#reread(conversation);
+    if (event.code === "conversation_busy") {
+      this.#elsewhere.reread(conversation);
+      // One that failed without a word is no version: it goes, and its words with it.
+      if (message.type === "regenerate" && conversation === this.conversation) this.#tell("refused", event);
+    } else this.#elsewhere.catchUp(conversation);
     this.#tell("running");
     this.#return(answer);
-  }
-
-  #welcome({ active_runs: active = [] }) {
-    this.#numWelcomes += 1;
-    const shown = this.conversation;
-    // What is on its way is sent again now, and finds its run by itself.
-    if (this.#sending.isInto(shown)) return;
-    let isStale = false;
-    for (const { run, conversation, message } of active) {
-      if (conversation !== shown.id || this.#runs.answerOf(run) !== undefined) continue;
-      const answer = shown.get(message);
-      if (answer?.isRunning) this.#live.followRun(run, answer);
-      else isStale = true;
-    }
-    // An answer that this page believes running, but no run writes, has ended meanwhile.
-    const running = shown.runningAnswer;
-    if (running !== null) isStale ||= this.#runs.runOf(running) === null;
-    // What happened elsewhere while nobody could tell this page.
-    else isStale ||= this.#numWelcomes > 1;
-    if (isStale) this.#reread();
-  }
-
-  /** The server does not know a run (any more): what is stored is the truth. */
-  #lose(run) {
-    const conversation = this.#live.lose(run);
-    if (conversation === undefined || conversation === this.conversation) this.#reread();
   }
 
   #ended({ answer }) {
@@ -314,6 +330,9 @@ export class Chat extends EventTarget {
     this.#tell("running");
     this.#tell("ended", answer);
     this.#return(answer);
+    if (!this.conversation.has(answer)) return;
+    if (answer.isInDoubt) this.#elsewhere.reread();
+    else this.#elsewhere.catchUp(this.conversation);
   }
 
   /** Who asked too long a question wants to shorten it, not to write it again. */
@@ -322,62 +341,22 @@ export class Chat extends EventTarget {
     if (question !== null && TOO_LONG.has(answer.error?.code)) this.#tell("returned", question.text);
   }
 
-  /** The stored conversation is the truth: reads it again. */
-  async #reread(conversation = this.conversation) {
-    const { id } = conversation;
-    if (id === null || this.#sending.isInto(conversation)) return;
-    const { numSent } = this.#sending;
-    let stored;
-    try {
-      stored = await api.conversation(id);
-    } catch (error) {
-      // Offline again: the next welcome comes back to this.
-      if (error.status === 404) this.#deletedElsewhere({ conversation: id });
-      return;
-    }
-    if (numSent !== this.#sending.numSent) {
-      // It may lack what was sent meanwhile.
-      await this.#reread(conversation);
-      return;
-    }
-    this.#live.drop(id);
-    this.#live.unfollow(conversation);
-    conversation.merge(stored);
-    this.#live.follow(stored, conversation);
-    if (conversation !== this.conversation) return;
-    this.#tell("branch");
-    this.#tell("running");
-  }
-
-  async #openedElsewhere({ run, conversation, title }) {
-    if (this.#runs.answerOf(run) !== undefined || this.#arriving.has(run)) return;
-    if (conversation !== this.conversation.id) {
-      this.#live.drop(conversation);
-      return;
-    }
-    this.conversation.title ??= title;
-    this.#arriving.add(run);
-    await this.#reread();
-    this.#arriving.delete(run);
-  }
-
-  #changedElsewhere({ conversation, title }) {
-    if (conversation !== this.conversation.id) {
-      this.#live.drop(conversation);
-      return;
-    }
-    const known = this.conversation.title;
-    if (title !== known) {
-      this.conversation.title = title;
-      this.#tell("renamed", { conversation, title });
-    }
-    // Where it has no other title, something else has changed.
-    if ((title === known || known === null) && !this.isRunning) this.#reread();
-  }
-
-  #deletedElsewhere({ conversation }) {
-    this.#live.drop(conversation);
-    if (conversation === this.conversation.id) this.#tell("gone", { conversation });
+  #watchElsewhere(connection) {
+    const shown = () => this.conversation;
+    return new Elsewhere({
+      ...{ connection, peers: this.peers, sending: this.#sending, runs: this.#runs, live: this.#live },
+      page: {
+        get shown() {
+          return shown();
+        },
+        told: (conversation) => {
+          if (conversation !== this.conversation) return;
+          this.#tell("branch");
+          this.#tell("running");
+        },
+        gone: (conversation) => this.#tell("gone", { conversation }),
+      },
+    });
   }
 
   #show(conversation) {

@@ -36,6 +36,8 @@ export class Connection extends EventTarget {
     super();
     this.url = url;
     window.addEventListener("online", () => this.retryNow());
+    // The socket does not hear of it, and would look open until something is missed.
+    window.addEventListener("offline", () => this.isOpen && this.#wake());
     document.addEventListener("visibilitychange", () => {
       if (document.visibilityState === "visible") this.#wake();
     });

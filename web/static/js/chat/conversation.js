@@ -48,6 +48,11 @@ export class Conversation {
     return this.messages.findLast(isRunning) ?? this.#tree.all().find(isRunning) ?? null;
   }
 
+  /** Whether the last continuation of one of its answers is being taken back. */
+  get isUndoing() {
+    return this.#tree.all().some((message) => message instanceof Answer && message.isUndoing);
+  }
+
   get(key) {
     return this.#tree.get(key);
   }
@@ -64,6 +69,22 @@ export class Conversation {
   /** What the next question is to follow: the last answer of the shown branch that is stored. */
   get lastStored() {
     return this.messages.findLast((message) => message instanceof Answer && message.id !== null) ?? null;
+  }
+
+  /** Questions of the shown branch that the server has not taken yet. */
+  get unsentTexts() {
+    return this.messages.filter((message) => message instanceof Question && message.id === null).map(({ text }) => text);
+  }
+
+  /** Its reader is at work on a message that is shown: no newer branch takes its place. */
+  hold(message) {
+    let fork = null;
+    for (const shown of this.messages) {
+      this.#choices.set(fork, keyOf(shown));
+      if (shown === message) break;
+      fork = keyOf(shown);
+    }
+    this.#keepChoices();
   }
 
   /** {index, total, previous, next} of a message among its versions. */

@@ -1,5 +1,7 @@
 // What each event of a run does to an answer. Events come here once and in order (see runs.js).
 
+import { utf16Offset } from "../offsets.js";
+
 /** Ends that nobody asked for, by the type of their detail; the store has the same rule. */
 const INTERRUPTED = new Set(["client_gone", "slow_client", "deadline", "shutdown"]);
 
@@ -29,7 +31,8 @@ export const FOLDS = {
     answer.model = event.model;
     answer.maxTokens = event.max_tokens;
     answer.maxTokensLowered = event.max_tokens_lowered ?? false;
-    if (event.continued && answer.base === 0) {
+    if (event.base_chars !== undefined) beginAt(answer, event);
+    else if (event.continued && answer.base === 0) {
       answer.base = answer.seams.at(-1) ?? answer.text.length;
       // Who had begun to answer had thought before; who had not goes on thinking, from where it
       // stood when this page asked for that.
@@ -90,6 +93,23 @@ export const FOLDS = {
     answer.canContinue = answer.id !== null && answer.text + answer.thinking !== "";
   },
 };
+
+/**
+ * The run begins behind so many characters of the text and the thinking, which is not always where
+ * this page believes it: a part may be there already, or may have been taken back elsewhere.
+ */
+function beginAt(answer, { base_chars: numChars, base_thinking_chars: numThinking = 0 }) {
+  const isWhole = numChars === 0 && numThinking === 0;
+  answer.base = utf16Offset(answer.text, numChars);
+  answer.thinkingBase = utf16Offset(answer.thinking, numThinking);
+  // Only the store knows what it was before: a part that is not here, or the seams of a whole.
+  answer.isInDoubt = (isWhole && answer.isContinued) || [...answer.text.slice(0, answer.base)].length < numChars;
+  if (isWhole) return;
+  // Parts before may have brought no text, so that several seams stand at one place.
+  const isOwn = answer.seams.at(-1) === answer.base;
+  const before = isOwn ? answer.seams.slice(0, -1) : answer.seams.filter((seam) => seam < answer.base);
+  answer.seams = [...before, answer.base];
+}
 
 /** An error as an answer keeps it, from an event or from a stored finish detail. */
 export function errorOf({ code, message, retryable, retry_after_ms: retryAfterMs }) {

@@ -74,6 +74,8 @@ export class Answer extends EventTarget {
   /** Lengths of what stood before the run that is writing now. */
   base = 0;
   thinkingBase = 0;
+  /** Whether, when it has ended, it may differ from what is stored. */
+  isInDoubt = false;
   #thinkingSince = null;
   #thoughtMs = null;
 
@@ -142,21 +144,6 @@ export class Answer extends EventTarget {
     return this.context?.view_from;
   }
 
-  /** Tokens of the window that the answer, with all that it was made from, took; null: unknown. */
-  get windowUsed() {
-    return this.context?.window_used ?? null;
-  }
-
-  /** What it cost, as the server tells it ({total, currency, …}); null where no prices are set. */
-  get cost() {
-    return this.usage?.cost ?? null;
-  }
-
-  /** The usage of each part of an answer that was continued; empty for one that was not. */
-  get parts() {
-    return this.usage?.parts ?? [];
-  }
-
   /** A Continue was asked for: the text stays, and a seam marks where the new part begins. */
   beginContinuation() {
     this.base = this.text.length;
@@ -180,6 +167,15 @@ export class Answer extends EventTarget {
     this.#begin();
     this.phase = phase;
     this.#changed();
+  }
+
+  /** As `beginReplay`, of a run that tells all of it, to its last character. */
+  beginAnew() {
+    this.text = "";
+    this.thinking = "";
+    this.base = 0;
+    this.thinkingBase = 0;
+    this.beginReplay();
   }
 
   /** It has just been asked for from this page. */

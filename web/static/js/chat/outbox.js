@@ -35,10 +35,6 @@ export class Outbox extends EventTarget {
     return [...this.#messages.values()];
   }
 
-  get(id) {
-    return this.#messages.get(id);
-  }
-
   send(message) {
     this.#messages.set(message.id, message);
     this.#save();

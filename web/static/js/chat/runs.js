@@ -22,7 +22,11 @@ export class Runs extends EventTarget {
     super();
     this.#connection = connection;
     connection.addEventListener("welcome", () => {
-      for (const follower of this.#followers.values()) this.#attach(follower);
+      for (const follower of this.#followers.values()) {
+        this.#attach(follower);
+        // That it is to stop may have been lost with the connection.
+        if (follower.answer.isStopping) this.cancel(follower.answer);
+      }
     });
   }
 
@@ -57,9 +61,11 @@ export class Runs extends EventTarget {
     this.#followers.delete(run);
   }
 
+  /** Stops the run that writes `answer`, where one is known. A welcome repeats it, while the answer
+   * `isStopping`. */
   cancel(answer) {
     const run = this.runOf(answer);
-    return run !== null && this.#connection.send({ type: "cancel", run });
+    if (run !== null) this.#connection.send({ type: "cancel", run });
   }
 
   /** Takes one event of a run that is followed. */

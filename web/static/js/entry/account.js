@@ -4,6 +4,7 @@ import { loginAddress, request } from "../api.js";
 import { element } from "../elements.js";
 import { field, form, input } from "../forms.js";
 import { t } from "../i18n.js";
+import { forgetKept } from "../preferences.js";
 
 /** The person that this is; leaves for the login where nobody is. Throws ApiError. */
 export async function findPerson() {
@@ -55,6 +56,7 @@ function removal(me) {
   const password = input("password", { type: "password", autocomplete: "current-password" });
   const send = async () => {
     await request("DELETE", "/api/me", me.is_guest ? {} : { password: password.value });
+    forgetKept();
     location.assign("/login");
   };
   return folded(

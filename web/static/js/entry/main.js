@@ -4,7 +4,7 @@ import { ApiError, request } from "../api.js";
 import { element, fill } from "../elements.js";
 import { field, form, input } from "../forms.js";
 import { language, onLanguageChange, setLanguage, startLanguage, t } from "../i18n.js";
-import { keep } from "../preferences.js";
+import { keep, reloadWhenShownAgain } from "../preferences.js";
 import { accountParts, findPerson } from "./account.js";
 
 const card = document.querySelector("#card");
@@ -170,6 +170,7 @@ function asFound(error) {
   throw error;
 }
 
+reloadWhenShownAgain();
 await startLanguage();
 found = await find();
 render();

@@ -29,11 +29,19 @@ export function showAccount(root, me, course, leave) {
   );
 }
 
-/** Ends the session and goes to the login. */
-export async function logOut(connection) {
+/** Ends the session and goes to the login; where that fails, `problem` (the ProblemBar) says so. */
+export async function logOut(connection, problem) {
   // Before the session ends: the server closes its sockets, which this page would take for an
   // account that has ended, and it would go to the login a second time.
   connection.close();
-  await api.logOut();
+  try {
+    await api.logOut();
+  } catch (error) {
+    connection.open();
+    problem.show(error.words ?? String(error), () => logOut(connection, problem));
+    return;
+  }
+  // What stood here is not for whoever comes back by the browser's history.
+  document.body.hidden = true;
   location.assign("/login");
 }

@@ -21,13 +21,14 @@ export class BudgetNote {
   #room = null;
   #text = "";
   #tokens = 0;
-  #isExact = false;
+  /** Whose number it is: "about" is this page's, "exact" and "atLeast" are the server's. */
+  #certainty = "about";
   #timer = null;
   /** The level that was told to who does not see it. */
   #told = "";
 
   /**
-   * `count(text)` resolves with {tokens, room} as the server counts, null where it cannot;
+   * `count(text)` resolves with {tokens, atLeast, room} as the server counts, null where it cannot;
    * `say(text)` tells a warning to who does not see it.
    */
   constructor(root, connection, { count, say }) {
@@ -46,7 +47,7 @@ export class BudgetNote {
     clearTimeout(this.#timer);
     this.#text = text;
     this.#tokens = estimated(text);
-    this.#isExact = false;
+    this.#certainty = "about";
     this.refresh();
     if (this.#level !== "") this.#timer = setTimeout(() => this.#ask(text), PAUSE_MS);
   }
@@ -56,9 +57,9 @@ export class BudgetNote {
     const level = this.#level;
     this.#root.hidden = level === "";
     this.#root.dataset.level = level;
-    this.#root.textContent = level && words(level, this.#tokens, this.#room, this.#isExact);
+    this.#root.textContent = level && words(level, this.#tokens, this.#room, this.#certainty);
     if (level === "" || level === "fits") this.#told = "";
-    else if (this.#isExact && level !== this.#told) {
+    else if (this.#certainty !== "about" && level !== this.#told) {
       this.#told = level;
       this.#say(this.#root.textContent);
     }
@@ -77,7 +78,7 @@ export class BudgetNote {
     if (counted === null || text !== this.#text) return;
     this.#tokens = counted.tokens;
     this.#room = counted.room;
-    this.#isExact = true;
+    this.#certainty = counted.atLeast ? "atLeast" : "exact";
     this.refresh();
   }
 }
@@ -88,7 +89,7 @@ export function estimated(text) {
   return Math.round(ideographs * 0.8 + (text.length - ideographs) / CHARS_PER_TOKEN);
 }
 
-function words(level, tokens, room, isExact) {
-  const size = plural(isExact ? "budget.exact" : "budget.about", tokens);
+function words(level, tokens, room, certainty) {
+  const size = plural(`budget.${certainty}`, tokens);
   return t(`budget.${level}`, { size, room: number(Math.max(0, room)) });
 }

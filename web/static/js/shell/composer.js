@@ -45,6 +45,9 @@ export class Composer extends EventTarget {
     form.addEventListener("click", (event) => {
       if (event.target === form) this.#input.focus();
     });
+    // Larger letters, or a box less wide, make other lines of the same text. Not within the
+    // observer's turn: it would be told of its own change.
+    new ResizeObserver(() => requestAnimationFrame(() => this.#fit())).observe(form);
     this.refresh();
   }
 
@@ -81,19 +84,24 @@ export class Composer extends EventTarget {
     this.text = written;
   }
 
+  /** Its conversation is no more. */
+  dropDraft() {
+    this.text = "";
+  }
+
   /** While an answer runs, the send button is the stop button; the next question can be written. */
   set isRunning(value) {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
     this.#isRunning = value;
     this.#stop.hidden = !value;
-    this.#stop.disabled = false;
     this.#send.hidden = value;
     this.#changed();
     if (hadFocus) (value ? this.#stop : this.#input).focus();
   }
 
+  /** Not disabled, which would take the focus from whoever has pressed it by a key. */
   set isStopping(value) {
-    this.#stop.disabled = value;
+    this.#stop.setAttribute("aria-disabled", String(value));
   }
 
   /** Whether the server would not take a question so long. */

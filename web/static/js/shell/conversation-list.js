@@ -85,8 +85,21 @@ export class ConversationList extends EventTarget {
     if (state === this.#shown) return;
     this.#shown = state;
     const focused = this.#focused();
+    const row = this.#rows().findIndex((one) => one.contains(document.activeElement));
     fill(this.#root, groups.map((group) => this.#section(group)), this.#foot(groups));
-    this.#root.querySelector(focused)?.focus({ preventScroll: true });
+    const again = this.#root.querySelector(focused) ?? this.#neighbour(row);
+    again?.focus({ preventScroll: true });
+  }
+
+  #rows() {
+    return [...this.#root.querySelectorAll(".conversation-row")];
+  }
+
+  /** What has the focus after the row at `index` (-1: none) has gone: its neighbour's link. */
+  #neighbour(index) {
+    if (index < 0) return null;
+    const rows = this.#rows();
+    return rows[Math.min(index, rows.length - 1)]?.querySelector("a") ?? document.querySelector("a.new-conversation");
   }
 
   #empty(course) {

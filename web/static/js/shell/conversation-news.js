@@ -4,7 +4,7 @@
 import { t } from "../i18n.js";
 
 /** `startNew()` leaves a conversation that was deleted here; `say(text)` announces. */
-export function followConversations({ actions, chat, sidebar, opening, frame, startNew, say }) {
+export function followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, say }) {
   const renamed = (id, title) => {
     sidebar.rename(id, title);
     if (id === chat.conversation.id) chat.conversation.title = title;
@@ -26,6 +26,11 @@ export function followConversations({ actions, chat, sidebar, opening, frame, st
   chat.peers.addEventListener("deleted", ({ detail }) => sidebar.remove(detail.conversation));
   chat.addEventListener("gone", ({ detail }) => {
     // What is deleted here is told to this page too.
-    if (!actions.isDeleting(detail.conversation)) opening.gone(t("conversation.gone"));
+    if (actions.isDeleting(detail.conversation)) return;
+    // What its reader has written there and nobody has answered is theirs still.
+    const written = [...chat.conversation.unsentTexts, transcript.written, composer.text];
+    composer.dropDraft();
+    opening.gone(t("conversation.gone"));
+    composer.text = [composer.text, ...written].filter(Boolean).join("\n\n");
   });
 }

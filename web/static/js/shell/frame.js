@@ -1,6 +1,6 @@
 // What stands around the transcript and follows it: titles, the welcome, the account.
 
-import { logOut, showAccount } from "./account.js";
+import { showAccount } from "./account.js";
 import { courseTitle } from "./sidebar.js";
 import { showWelcome } from "./welcome.js";
 
@@ -9,12 +9,13 @@ const find = (selector) => document.querySelector(selector);
 export class Frame {
   #chat;
   #opening;
-  #connection;
+  #leave;
 
-  constructor(chat, opening, connection) {
+  /** `leave()` logs out. */
+  constructor(chat, opening, leave) {
     this.#chat = chat;
     this.#opening = opening;
-    this.#connection = connection;
+    this.#leave = leave;
   }
 
   /** Shows what is so now, in the language of now. */
@@ -27,7 +28,7 @@ export class Frame {
     if (isEmpty) showWelcome(find("#welcome"), course, (text) => this.#chat.ask(text));
     find("#course-title").textContent = course ? courseTitle(course) : "";
     document.title = [conversation.title, course && courseTitle(course), "Lectern"].filter(Boolean).join(" · ");
-    showAccount(find("#account"), me, course, () => logOut(this.#connection));
+    showAccount(find("#account"), me, course, this.#leave);
     find(".dock").hidden = isEmpty && course === null;
   }
 }

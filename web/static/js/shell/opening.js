@@ -2,7 +2,7 @@
 
 import { api, loginAddress } from "../api.js";
 import { t } from "../i18n.js";
-import { claimStorage, keep, kept } from "../preferences.js";
+import { claimStorage, keep, kept, ownsStorage } from "../preferences.js";
 
 const COURSE = "lectern.course";
 // What this tab shows. A reload that has begun already drops what is pushed to the history then, so
@@ -31,11 +31,15 @@ export class Opening extends EventTarget {
     this.#connection = connection;
     this.#problem = problem;
     chat.addEventListener("show", () => this.#shown());
+    // It has no address of its own yet, and a reload is not to come back to the one before.
+    chat.addEventListener("carry", () => history.pushState({}, "", "/"));
     chat.addEventListener("accepted", ({ detail }) => {
       if (!detail.isNew) return;
       keep("sessionStorage", OPEN, detail.conversation);
       history.pushState({}, "", pathOf(detail.conversation));
     });
+    // The address of the conversation before would bring that one back at a reload.
+    chat.addEventListener("carry", () => history.pushState({}, "", "/"));
     connection.addEventListener("state", () => {
       if (connection.state === "waiting" && connection.closeCode === POLICY_VIOLATION) this.#checkMembership();
     });
@@ -43,6 +47,12 @@ export class Opening extends EventTarget {
       const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
       if (id) this.open(decodeURIComponent(id), { push: false });
       else this.startNew({ push: false });
+    });
+    window.addEventListener("pageshow", ({ persisted }) => {
+      // The browser shows the page as it was left, and its person may have logged out since.
+      if (!persisted || this.me === null || ownsStorage(this.me.id)) return;
+      document.body.hidden = true;
+      location.reload();
     });
   }
 
@@ -64,16 +74,21 @@ export class Opening extends EventTarget {
     this.#startIn(course, true);
   }
 
-  /** A stored conversation; what stops it is told. */
+  /**
+   * A stored conversation: a promise of whether it is shown now. What stops it is told, unless its
+   * reader has gone on to another one meanwhile.
+   */
   async open(id, { push = true } = {}) {
+    let isWanted;
     try {
-      await this.#chat.open(id);
+      isWanted = await this.#chat.open(id);
     } catch (error) {
       if (error.status === 404) this.gone(t("conversation.missing"));
       else this.#problem.show(t("conversation.unreachable"), () => this.open(id, { push }));
-      return;
+      return false;
     }
-    if (push) history.pushState({}, "", pathOf(id));
+    if (isWanted && push) history.pushState({}, "", pathOf(id));
+    return isWanted;
   }
 
   /** The conversation that was shown is no more, as `text` says. */

@@ -29,10 +29,15 @@ export function locatorText({ place, locator }) {
   return [where, ...(locator ?? "").split(SEPARATOR).slice(1)].join(SEPARATOR);
 }
 
+/** What Markdown says besides its words is left out: a quotation is no document. */
+function plain(text) {
+  return text.replace(/\*\*|`/g, "").replace(/^#{1,6} /gm, "");
+}
+
 /** `text` in pieces: strings, and `mark(text)` for the ranges of `marks` (in code points). */
 export function withMarks(text, marks, mark) {
   const points = Array.from(text);
-  const piece = (from, to) => cleaned(points.slice(from, to).join(""));
+  const piece = (from, to) => plain(cleaned(points.slice(from, to).join("")));
   const parts = [];
   let at = 0;
   for (const [start, end] of [...marks].sort((a, b) => a[0] - b[0])) {

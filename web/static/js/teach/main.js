@@ -3,6 +3,7 @@
 import { ApiError, api, loginAddress, request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
 import { language, number, onLanguageChange, plural, setLanguage, startLanguage, t } from "../i18n.js";
+import { reloadWhenShownAgain } from "../preferences.js";
 import { themeButton } from "../shell/theme-button.js";
 import { CourseList } from "./course-list.js";
 import { Log } from "./log.js";
@@ -128,6 +129,7 @@ async function start() {
   await showTab(tabOfAddress());
 }
 
+reloadWhenShownAgain();
 await startLanguage();
 themeButton(find("#theme"));
 find("#language").addEventListener("click", () => setLanguage(language() === "zh" ? "en" : "zh"));

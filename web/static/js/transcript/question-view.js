@@ -8,7 +8,7 @@ import { BranchSwitcher } from "./branch-switcher.js";
 
 /**
  * `actions`: edit(question, text), choose(message, direction), isBusy() (an answer runs, so that
- * nothing can be asked now), and isTooLong(text).
+ * nothing can be asked now), isTooLong(text), and hold(question) (it is being edited).
  */
 export class QuestionView {
   #question;
@@ -34,6 +34,7 @@ export class QuestionView {
   /** Opens the editor, with the whole text in it. */
   edit() {
     if (this.#editor !== null) return;
+    this.#actions.hold?.(this.#question);
     const text = element("textarea", { class: "question-input", dir: "auto", rows: 1 });
     text.value = this.#question.text;
     this.#note = element("p", { class: "question-note", role: "status" });
@@ -62,6 +63,12 @@ export class QuestionView {
     this.#fit();
     text.focus();
     text.setSelectionRange(text.value.length, text.value.length);
+  }
+
+  /** Other words that are being written, "" where none are. */
+  get written() {
+    const text = this.#editor?.text.value ?? "";
+    return text === this.#question.text ? "" : text;
   }
 
   #label() {

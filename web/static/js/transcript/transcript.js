@@ -50,6 +50,7 @@ export class Transcript {
     let same = 0;
     while (same < messages.length && messages[same] === this.#messages[same]) same += 1;
     const isSame = same === messages.length && same === this.#messages.length;
+    const hadFocus = this.#root.contains(document.activeElement);
     if (!isSame) {
       this.#keep(same);
       this.#fill(messages);
@@ -58,10 +59,13 @@ export class Transcript {
     this.#rendered();
     // What has just been asked is what its reader waits for.
     const newest = messages.at(-1);
-    if (isSame || !(newest instanceof Answer) || !newest.isRunning || newest.id !== null) return;
-    this.#scrolling.toNewest();
-    // The button that was pressed may have gone with its message.
-    if (document.activeElement === document.body) this.#views.get(newest).root.focus({ preventScroll: true });
+    const isAsked = !isSame && newest instanceof Answer && newest.isRunning && newest.id === null;
+    if (isAsked) this.#scrolling.toNewest();
+    if (document.activeElement !== document.body || !(isAsked || hadFocus)) return;
+    // The button that was pressed, or what else had the focus, has gone with its message: what
+    // stands in its place is the nearest.
+    const nearest = isAsked ? newest : messages.slice(same).find((message) => this.#views.has(message));
+    this.#views.get(nearest ?? messages.at(-1))?.root.focus({ preventScroll: true });
   }
 
   /** Shows messages that were added at the end, and goes there. */
@@ -76,6 +80,11 @@ export class Transcript {
     if (question === undefined || !this.#views.has(question)) return false;
     this.#views.get(question).edit();
     return true;
+  }
+
+  /** What is written in editors of questions, "" where nothing is. */
+  get written() {
+    return [...this.#views.values()].map((view) => view.written).filter(Boolean).join("\n\n");
   }
 
   /** Scrolls to a message and puts the focus on it; whether it is in the transcript. */

@@ -8,7 +8,7 @@ import { Answer } from "../chat/messages.js";
  * Where the view of the newest answer's model begins: {question, dropped} (how many turns it did
  * not see), or null where it saw all, or nobody knows. `messages` is a branch, oldest first.
  */
-export function viewStart(messages) {
+function viewStart(messages) {
   const position = messages.findLastIndex((message) => message instanceof Answer && message.context !== null);
   if (position < 0) return null;
   const newest = messages[position];
