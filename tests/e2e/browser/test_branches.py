@@ -283,10 +283,14 @@ def test_an_answer_that_cannot_be_made_again_now_says_why(
     chat.ask("First")
     chat.wait_end()
     question = {"id": "q1", "parent": None, "role": "user", "text": "First"}
-    answer = {"id": "a1", "parent": "q1", "role": "assistant", "state": "finished"}
-    answer |= {"text": "To the first.", "finish_detail": {"type": "eos"}}
-    told = {"id": "c1", "course": None, "title": "First", "active_run": None}
-    told["messages"] = [question, answer]
+    answer = {
+        **{"id": "a1", "parent": "q1", "role": "assistant", "state": "finished"},
+        **{"text": "To the first.", "finish_detail": {"type": "eos"}},
+    }
+    told = {
+        **{"id": "c1", "course": None, "title": "First", "active_run": None},
+        "messages": [question, answer],
+    }
     chat.page.route("**/api/conversations/c1", lambda route: route.fulfill(json=told))
     peer.refuse("conversation_busy", retryable=True)
     chat.answer.get_by_role("button", name="Regenerate").press("Enter")

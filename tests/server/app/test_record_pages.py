@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 ANSWER = (
-    f"# On Tuesday {EVIL}\n\nOffice hours of the lab are on Tuesday.\n\n| a | b |\n| - | - |\n| **1** | 2 |\n\n"
+    f"# On Tuesday {EVIL}\n\nOffice hours of the lab are on Tuesday.\n\n"
+    "| a | b |\n| - | - |\n| **1** | 2 |\n\n"
     "[click](javascript:alert(3)) ![x](http://evil.example/x.png) <http://evil.example> [1] [9]"
 )
 
