@@ -50,6 +50,18 @@ class ChatPage:
         )
         return self.text
 
+    def wait_stored(self, condition: str = "messages.at(-1).text !== ''") -> None:
+        """Waits until the stored `messages` of the shown conversation are as `condition` says, in
+        JavaScript: by default until something of the newest answer is stored."""
+        self.page.evaluate(
+            f"""async (id) => {{
+                 const read = async () => (await fetch(`/api/conversations/${{id}}`)).json();
+                 const isSo = ({{ messages }}) => {condition};
+                 while (!isSo(await read())) await new Promise(requestAnimationFrame);
+               }}""",
+            self.page.url.rpartition("/")[2],
+        )
+
     def wait_end(self, state: str = "finished") -> str:
         """Waits until the newest answer has ended as `state`; its text then."""
         self.page.wait_for_function(

@@ -148,6 +148,7 @@ def test_escape_closes_the_innermost_and_then_stops(
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.set_viewport_size({"width": 500, "height": 700})
+    expect(page.locator("#sidebar")).to_be_hidden()  # the page has heard of it
     page.keyboard.press("Control+k")
     search = page.get_by_role("searchbox")
     expect(search).to_be_focused()

@@ -96,10 +96,7 @@ def test_per_01_what_was_streamed_is_kept(browser: Browser, tmp_path: Path) -> N
         chat.ask(f"{QUESTION} Third?")
         chat.wait_text(len(ten))
         address = chat.page.url.removeprefix(server.address)
-        saved = f"{server.address}/api/conversations/{address.rpartition('/')[2]}"
-        chat.page.wait_for_function(
-            "async (url) => (await (await fetch(url)).json()).messages[1].text !== ''", arg=saved
-        )
+        chat.wait_stored()
         server.send_signal(signal.SIGKILL)
         server.wait()
         chat.page.close()

@@ -105,10 +105,7 @@ def test_a_question_whose_receipt_was_lost_is_not_asked_twice(open_chat: OpenCha
     chat.wait_end()
     deaf[0] = True
     chat.ask(LONG_QUESTION)
-    stored = chat.page.url.replace("/c/", "/api/conversations/")
-    chat.page.wait_for_function(
-        "async (url) => (await (await fetch(url)).json()).messages.length === 4", arg=stored
-    )
+    chat.wait_stored("messages.length === 4")
     deaf[0] = False
     chat.page.reload()
     assert chat.wait_end() == WHOLE
@@ -522,6 +519,7 @@ def test_a_killed_server_comes_back_to_what_it_had_stored(
         chat = open_chat(context=context, loses_network=True)
         chat.ask(LONG_QUESTION)
         chat.wait_text(60)
+        chat.wait_stored()
         server.send_signal(signal.SIGKILL)
         server.wait()
     expect(chat.page.locator("#connection")).to_contain_text("Connection lost")

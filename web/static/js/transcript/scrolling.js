@@ -9,6 +9,8 @@ export class Scrolling {
   #isPinned = true;
   #lastTop = 0;
   #lastHeight = 0;
+  /** Where the reader was, while the page is laid out as paper, which nobody scrolls; else null. */
+  #printedAt = null;
 
   constructor(area, button) {
     this.#area = area;
@@ -17,6 +19,8 @@ export class Scrolling {
     // Before the scrolling that it begins, which the next line of text would take back.
     area.addEventListener("wheel", ({ deltaY }) => deltaY < 0 && this.#leave(), { passive: true });
     button.addEventListener("click", () => this.toNewest());
+    window.addEventListener("beforeprint", () => (this.#printedAt = area.scrollTop));
+    window.addEventListener("afterprint", () => requestAnimationFrame(() => this.#printed()));
     // Told in the frame in which the height has changed, when the layout is known and nothing has
     // been painted yet.
     const sizes = new ResizeObserver(() => this.follow());
@@ -51,7 +55,16 @@ export class Scrolling {
     this.#leave();
   }
 
+  #printed() {
+    if (this.#printedAt === null) return;
+    this.#area.scrollTop = this.#printedAt;
+    this.#lastTop = this.#area.scrollTop;
+    this.#printedAt = null;
+    this.follow();
+  }
+
   #scrolled() {
+    if (this.#printedAt !== null) return;
     const top = this.#area.scrollTop;
     const hasShrunk = this.#area.scrollHeight < this.#lastHeight;
     // Growth of the text moves nobody, and where it shrinks the browser does; the rest is the reader.
