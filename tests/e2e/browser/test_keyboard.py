@@ -70,7 +70,11 @@ def test_shortcuts_do_what_they_say(open_chat: OpenChat, peer: ScriptedPeer) -> 
     assert page.evaluate(clipboard) == "Yes:\n\n```py\nprint(1)\n```\n"
     page.evaluate("navigator.clipboard.writeText('')")
     page.keyboard.press("Control+Shift+;")
-    page.wait_for_function(f"async () => (await {clipboard}) !== ''")
+    page.evaluate(
+        f"""async () => {{
+             while ((await {clipboard}) === '') await new Promise(requestAnimationFrame);
+           }}"""
+    )
     assert page.evaluate(clipboard) == "print(1)\n"
     # From question to question: backwards from the end, and not past the first one.
     page.set_viewport_size({"width": 900, "height": 420})
