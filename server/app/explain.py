@@ -17,11 +17,11 @@ _FACTS: dict[str, dict[Language, str]] = {
     "date": {"en": "a date", "zh": "日期"},
     "clock": {"en": "a time of day", "zh": "时刻"},
     "duration": {"en": "a length of time", "zh": "时长"},
-    "percent": {"en": "a percentage", "zh": "百分比"},
     "size": {"en": "a size", "zh": "大小"},
-    "money": {"en": "an amount of money", "zh": "金额"},
-    "people": {"en": "a number of people", "zh": "人数"},
-    "pages": {"en": "a number of pages", "zh": "页数"},
+    "percentage": {"en": "a percentage", "zh": "百分比"},
+    "price": {"en": "a price", "zh": "价格"},
+    "headcount": {"en": "a number of people", "zh": "人数"},
+    "length": {"en": "a number of pages or words", "zh": "篇幅"},
 }
 """Kinds of facts (`server.store.dates`) that a passage may hold."""
 
