@@ -73,7 +73,8 @@ def tell_again(
         run.emit("thinking", text=thinking)
     if text := answer.text[base[0] :]:
         run.emit("delta", text=text)
-    detail = answer.finish_detail or {}
+    detail, context = answer.finish_detail or {}, answer.context or {}
+    left_out = {name: context[name] for name in ("turns_left_out",) if name in context}
     if answer.state == MessageState.ERROR:
         run.emit("error", id=client_id, retryable=False, **error_fields(detail))
         return
@@ -89,6 +90,7 @@ def tell_again(
         can_continue=can_continue(answer),
         no_support=has_no_support(answer.finish_type, answer.text, answer.citations),
         max_tokens=answer.max_tokens,
-        window_used=(answer.context or {}).get("window_used"),
+        window_used=context.get("window_used"),
         can_undo=can_undo(answer),
+        **left_out,
     )

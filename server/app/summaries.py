@@ -160,6 +160,7 @@ class Summaries:
             "max_tokens": completion.max_tokens,
             "window_used": window_used,
             "can_undo": False,
+            "turns_left_out": context["turns_left_out"],
         }
         if context["is_extract"]:
             run.emit(

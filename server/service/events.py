@@ -60,7 +60,7 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "snapshot": ("thinking",),
     "start": ("base_chars", "base_thinking_chars"),
     "citation": ("start", "end", "marks", "by"),
-    "finish": ("no_support", "max_tokens", "window_used", "can_undo"),
+    "finish": ("no_support", "max_tokens", "window_used", "can_undo", "turns_left_out"),
     "error": ("id", "param", "retry_after_ms"),
 }
 """What an event may have besides. `eta_ms`: about how long the request still waits.
@@ -70,7 +70,8 @@ them is not a part of it. Both are there when `continued` is true, and are 0 whe
 is told again as a whole; where they are missing, the answer begins with the run. `finish`:
 `no_support`: the answer ended by itself, and nothing in its sources supports it; `max_tokens`:
 what its last part was allowed; `window_used`: tokens of the window that prompt and answer take
-together; `can_undo`: its last continuation can be taken back. `retry_after_ms` is in every
+together; `can_undo`: its last continuation can be taken back; `turns_left_out`: of a summary, how
+many of the oldest turns it could not take in. `retry_after_ms` is in every
 `rate_limited` and `queue_full`."""
 
 TERMINAL = frozenset({"finish", "error"})

@@ -24,6 +24,7 @@ from playwright.sync_api import (
 
 from tests.e2e.browser.chat_page import ChatPage
 from tests.e2e.browser.school import School, Visit, open_school, visits
+from tests.e2e.browser.scripted_peer import ScriptedPeer
 from tests.support.server_process import ServerProcess
 
 CHROMIUM_OPTIONS = [
@@ -119,3 +120,15 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def peer() -> ScriptedPeer:
+    """A server's end of the WebSocket that says what a test tells it."""
+    return ScriptedPeer()
+
+
+@pytest.fixture
+def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
+    """The page, connected to `peer`."""
+    return open_chat(before=peer.attach_to)

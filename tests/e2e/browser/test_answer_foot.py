@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.browser.chat_page import ChatPage
-from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import (
     TIMING,
     USAGE,
@@ -18,16 +16,6 @@ from tests.e2e.browser.scripted_peer import (
 )
 
 TEXT = "Some text."
-
-
-@pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
-def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
-    return open_chat(before=peer.attach_to)
 
 
 def test_the_drawer_tells_what_the_answer_cost(chat: ChatPage, peer: ScriptedPeer) -> None:

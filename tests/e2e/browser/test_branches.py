@@ -6,7 +6,6 @@ import random
 import re
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
@@ -55,16 +54,6 @@ def random_tree(seed: int) -> Tree:
         messages.append({"id": f"m{n:02}", "parent": parent, "updatedAt": f"2026-01-01T00:{n:02}"})
     rng.shuffle(messages)
     return messages
-
-
-@pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
-def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
-    return open_chat(before=peer.attach_to)
 
 
 def answered(text: str) -> list[dict[str, Any]]:

@@ -31,11 +31,6 @@ START: Event = {**opening()[2], "continued": True}
 
 
 @pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
 def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
     """A page with a cut answer."""
     chat = open_chat(before=peer.attach_to)

@@ -10,7 +10,6 @@ from playwright.sync_api import Page, expect
 from engine.api import FinishReason, FinishType
 from server.app.records import is_continuable, state_of
 from tests.e2e.browser.chat_page import ChatPage
-from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import (
     CONTEXT,
     USAGE,
@@ -105,16 +104,6 @@ def stored_answer(kind: FinishType) -> Event:
         "context": {**CONTEXT, "passages_dropped": 0},
         "can_continue": is_continuable(kind, TEXT, end.get("usage"), CONTEXT["window"]),
     }
-
-
-@pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
-def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
-    return open_chat(before=peer.attach_to)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.browser.chat_page import ChatPage
@@ -75,11 +74,6 @@ def is_at_bottom(page: Page) -> bool:
             return area.scrollHeight - area.scrollTop - area.clientHeight <= 2; }"""
         )
     )
-
-
-@pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
 
 
 def test_five_hundred_questions_begin_at_the_newest(

@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.e2e.browser.chat_page import ChatPage
-from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import (
     CONTEXT,
     TIMING,
@@ -50,16 +49,6 @@ def thought_through(limit: int = 512) -> Event:
     }
     end = {**cut_thinking("max_tokens"), "can_continue": True}
     return {**end, "usage": usage, "timing": {**TIMING, "thinking_ms": 12_400.0}}
-
-
-@pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
-def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
-    return open_chat(before=peer.attach_to)
 
 
 def summary(chat: ChatPage) -> Locator:

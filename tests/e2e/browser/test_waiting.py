@@ -24,16 +24,6 @@ def announced(page: Page) -> list[str]:
 
 
 @pytest.fixture
-def peer() -> ScriptedPeer:
-    return ScriptedPeer()
-
-
-@pytest.fixture
-def chat(open_chat: OpenChat, peer: ScriptedPeer) -> ChatPage:
-    return open_chat(before=peer.attach_to)
-
-
-@pytest.fixture
 def timed(chat: ChatPage) -> ChatPage:
     """The page with a clock that the test can put forward."""
     expect(chat.page.locator("#model-note")).to_contain_text("peer")

@@ -143,6 +143,7 @@ async def test_of_a_very_long_conversation_the_oldest_turns_are_left_out_and_cou
         summary = await site.stored(events["accepted"][0]["message"])
         left_out = summary["context"]["turns_left_out"]
         assert 0 < left_out < 11
+        assert events["finish"][0]["turns_left_out"] == left_out
         assert len(asked_for(site)) == 8
         assert "Question 10" in asked_for(site)[-1]
         assert not any(f"Question {left_out - 1:02}" in prompt for prompt in asked_for(site))

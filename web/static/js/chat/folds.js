@@ -79,9 +79,10 @@ export const FOLDS = {
     answer.canContinue = event.can_continue;
     answer.canUndo = event.can_undo ?? false;
     answer.maxTokens = event.max_tokens ?? answer.maxTokens;
-    if (answer.context !== null && event.window_used) {
-      answer.context = { ...answer.context, window_used: event.window_used };
-    }
+    const { window_used, turns_left_out } = event;
+    if (answer.context !== null && window_used) answer.context = { ...answer.context, window_used };
+    // A summary has no other report before it is read again.
+    if (turns_left_out) answer.context = { ...answer.context, turns_left_out };
     if (event.finish_detail.type === "not_found") answer.notFound = true;
     answer.end(stateOf(event));
     if (answer.state === "error") answer.error = errorOf(event.finish_detail);

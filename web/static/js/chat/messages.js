@@ -108,6 +108,7 @@ export class Answer extends EventTarget {
       context: message.context ?? null,
       model: message.model ?? null,
       maxTokens: message.max_tokens ?? null,
+      maxTokensLowered: (message.options?.max_tokens ?? 0) > (message.max_tokens ?? Infinity),
       finishReason: message.finish_reason ?? null,
       finishDetail: message.finish_detail ?? null,
       usage: message.usage ?? null,
