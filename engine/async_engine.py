@@ -247,6 +247,7 @@ class AsyncEngine:
                     param="prompt",
                 )
         request.params.check_vocabulary(model.vocab_size)
+        _check_forced(request.forced_token_ids, model.vocab_size)
         limit = self.max_requests
         if len(self._streams) >= limit:
             raise OverloadedError(
@@ -394,3 +395,19 @@ def _settle(ready: asyncio.Future[Assembly], result: Assembly | Exception) -> No
         ready.set_result(result)
     else:
         ready.set_exception(result)
+
+
+def _check_forced(token_ids: tuple[int, ...], vocab_size: int) -> None:
+    limit = GenerationRequest.MAX_FORCED_TOKENS
+    if len(token_ids) > limit:
+        raise InvalidRequestError(
+            f"forced_token_ids has {len(token_ids)} tokens; at most {limit} may be forced.",
+            param="forced_token_ids",
+        )
+    for token_id in token_ids:
+        if not 0 <= token_id < vocab_size:
+            raise InvalidRequestError(
+                f"forced_token_ids names token {token_id}, which is outside the vocabulary of "
+                f"{vocab_size}.",
+                param="forced_token_ids",
+            )

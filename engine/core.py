@@ -223,10 +223,11 @@ class EngineCore:
             counters.generated_tokens += 1
             return RequestOutput(request_id, text, token_ids, None, None, sample.logprobs)
         token_ids, detail, text = reader.read(token_ids)
-        self._scheduler.commit(item, token_ids)
         counters.generated_tokens += len(token_ids)
-        counters.drafted_tokens += len(item.draft_token_ids)
-        counters.accepted_tokens += len(token_ids) - 1
+        if not sequence.forced_token_ids:
+            counters.drafted_tokens += len(item.draft_token_ids)
+            counters.accepted_tokens += len(token_ids) - 1
+        self._scheduler.commit(item, token_ids)
         logprobs = sample.logprobs[: len(token_ids)]
         output = RequestOutput(request_id, text, token_ids, logprobs=logprobs)
         return output if detail is None else output.merge(self._finish(sequence, detail))

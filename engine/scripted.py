@@ -4,6 +4,7 @@ is the real one: real scheduler, block pool, detokenizer, stop strings and threa
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,11 @@ class ScriptedRunner(SynchronousRunner):
             answer = self._answer(sequence)
             index = sequence.num_tokens - len(sequence.request.prompt_token_ids)
             token_id = answer[index] if index < len(answer) else self._eos
-            samples.append(Sample((token_id,), _logprobs(token_id, sequence.request.params)))
+            token_ids = (*sequence.forced_token_ids[: 1 + len(item.draft_token_ids)],) or (
+                token_id,
+            )
+            logprobs = [_logprobs(one, sequence.request.params) for one in token_ids]
+            samples.append(Sample(token_ids, tuple(itertools.chain.from_iterable(logprobs))))
             if self._script.fail_after is not None and index >= self._script.fail_after:
                 failures[sequence.request_id] = "The model failed while it was answering."
         return StepResult(samples, failures)

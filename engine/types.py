@@ -327,12 +327,19 @@ class GenerationRequest:
     only equal salts share.
     """
 
+    MAX_FORCED_TOKENS: ClassVar[int] = 1024
+    """The most ids in `forced_token_ids`; a GPU keeps them in a table."""
+
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]
     params: SamplingParams
     continued_token_ids: tuple[int, ...] = ()
     continued_text: str | None = None
     cache_salt: str = ""
+    forced_token_ids: tuple[int, ...] = ()
+    """The first tokens of the output, whatever the model would draw there: with
+    `SamplingParams.logprobs` they tell how likely the model holds a text after the prompt. One
+    that ends sequences ends this one."""
     may_continue: bool = False
     """The caller keeps the tokens, and may continue a cut answer from them. Text that may begin a
     stop string is then kept back at the cut, as an unfinished character is, and comes with the

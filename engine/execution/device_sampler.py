@@ -91,6 +91,7 @@ class DeviceSampler:
         self._bias_ids = make(num_slots + 1, sampling_layout.MAX_BIASES)
         self._biases = make(num_slots + 1, sampling_layout.MAX_BIASES, dtype=floating)
         self._blocked_ids = make(num_slots + 1, sampling_layout.MAX_BLOCKED)
+        self._forced_ids = make(num_slots + 1, sampling_layout.MAX_FORCED)
         self._adjusted = make(max_rows, vocab_size, dtype=floating)
         self._floats = make(max_rows, sizes.float_width, dtype=floating)
         self._ints = make(max_rows, sampling_layout.INT_WIDTH)
@@ -150,6 +151,7 @@ class DeviceSampler:
             self._bias_ids,
             self._biases,
             self._blocked_ids,
+            self._forced_ids,
             row_slots,
             row_positions,
             row_samples,
@@ -199,6 +201,7 @@ class DeviceSampler:
             self._adjusted,
             self._params,
             self._counts,
+            self._forced_ids,
             row_slots,
             row_positions,
             row_samples,
@@ -278,6 +281,9 @@ class DeviceSampler:
             if state.blocked_ids:
                 blocked = np.array(state.blocked_ids, dtype=np.int32)
                 self._blocked_ids[slot, : len(blocked)] = self._send(blocked)
+            if state.forced_ids:
+                forced = np.array(state.forced_ids, dtype=np.int32)
+                self._forced_ids[slot, : len(forced)] = self._send(forced)
             if state.counts is not None:
                 token_ids, counts = self._send(np.stack(state.counts)).unbind()
                 self._counts[slot].zero_()

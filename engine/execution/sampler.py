@@ -36,11 +36,13 @@ class Sampler:
         """`logits` [N, vocab] float32 has, for each of `items` in order, one row behind its last
         real token and one behind each of its drafts. They are read only.
 
-        A draw depends on nothing but the sequence, so the drafts that equal what is drawn in
+        Where a request forces its output, a row's token is the one that it demands. Otherwise
+        a draw depends on nothing but the sequence, so the drafts that equal what is drawn in
         their place are what would have been drawn without them: speculation changes no answer.
         NaN and infinite logits raise nothing; what they draw is some token of the vocabulary, and
         `find_failures` names the requests that must not go on with it."""
         drawn = _draw(self._adjuster.adjust(logits, items), items)
+        _force(drawn, items)
         accepted: list[tuple[int, ...]] = []
         first = 0
         for item in items:
@@ -93,6 +95,17 @@ def _draw(logits: Tensor, items: Sequence[ScheduledSequence]) -> list[int]:
     drawn[rows] = choose_tokens(logits[rows], params, row_keys)
     mixed: list[int] = drawn.tolist()
     return mixed
+
+
+def _force(drawn: list[int], items: Sequence[ScheduledSequence]) -> None:
+    """Puts the tokens that requests demand in place of those that were drawn for them."""
+    first = 0
+    for item in items:
+        num_rows = 1 + len(item.draft_token_ids)
+        if item.sequence.request.forced_token_ids:
+            forced = item.sequence.forced_token_ids[:num_rows]
+            drawn[first : first + len(forced)] = forced
+        first += num_rows
 
 
 def _argmax(logits: Tensor) -> Tensor:

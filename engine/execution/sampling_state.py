@@ -24,12 +24,14 @@ _NEVER = 1 << 62
 @dataclass(frozen=True, slots=True)
 class SlotState:
     """`words`: the parameters, int64 [NUM_PARAM_WORDS]. `biases`: (token id, bias) pairs, and
-    `blocked_ids`: what `min_tokens` holds back. `counts`: token ids with the numbers of
-    `sampling_layout.MAX_COUNT`, for requests with penalties."""
+    `blocked_ids`: what `min_tokens` holds back. `forced_ids`: the output's first tokens.
+    `counts`: token ids with the numbers of `sampling_layout.MAX_COUNT`, for requests with
+    penalties."""
 
     words: _Ints
     biases: tuple[tuple[int, float], ...] = ()
     blocked_ids: tuple[int, ...] = ()
+    forced_ids: tuple[int, ...] = ()
     counts: tuple[_Ints, _Ints] | None = None
 
 
@@ -49,6 +51,9 @@ def slot_state(
         flags |= layout.IS_ADJUSTED.value
     if params.logprobs is not None:
         flags |= layout.WANTS_LOGPROBS.value
+    forced = sequence.request.forced_token_ids
+    if forced:
+        flags |= layout.IS_FORCED.value
     words = np.zeros(layout.NUM_PARAM_WORDS, dtype=np.int64)
     words[layout.SEED.value] = mixed_seed(sequence.seed)
     words[layout.FLAGS.value] = flags
@@ -56,6 +61,8 @@ def slot_state(
     words[layout.MIN_END.value] = min(num_prompt_tokens + params.min_tokens, _NEVER)
     words[layout.NUM_BIASES.value] = len(params.logit_bias)
     words[layout.NUM_BLOCKED.value] = len(blocked)
+    words[layout.FORCED_FROM.value] = sequence.num_prompt_tokens
+    words[layout.NUM_FORCED.value] = len(forced)
     numbers = words.view(np.float64)
     numbers[layout.TEMPERATURE.value] = np.float32(params.temperature)
     numbers[layout.TOP_P.value] = params.top_p
@@ -63,7 +70,7 @@ def slot_state(
     numbers[layout.REPETITION.value] = params.repetition_penalty
     numbers[layout.FREQUENCY.value] = params.frequency_penalty
     numbers[layout.PRESENCE.value] = params.presence_penalty
-    return SlotState(words, params.logit_bias, blocked, counts)
+    return SlotState(words, params.logit_bias, blocked, forced, counts)
 
 
 def blocked_ids(

@@ -167,7 +167,9 @@ class Scheduler:
             num_accepted = len(token_ids) - 1
             num_computed += num_accepted - num_drafts
             sequence.num_computed_tokens = num_computed  # nothing else is in flight
-            self._drafter.observe(sequence, num_drafts, num_accepted)
+            num_forced = len(sequence.request.forced_token_ids)
+            if sequence.num_output_tokens - len(token_ids) >= num_forced:  # they were guesses
+                self._drafter.observe(sequence, num_drafts, num_accepted)
         # Mostly no block became full.
         if num_computed // self._block_size > sequence.table.num_published and (
             sequence.status is not SequenceStatus.WAITING
@@ -246,15 +248,19 @@ class Scheduler:
         are free and the sequence's own limits allow. Drafts leave a chunk's room to prompts."""
         num_decoding = len(decoding)
         scheduled: list[ScheduledSequence] = []
-        may_draft = may_draft and num_decoding <= self._drafter.max_batch
+        may_guess = may_draft and num_decoding <= self._drafter.max_batch
         left = self._limits.max_num_batched_tokens - num_decoding
         if self.num_waiting or len(self._running) > num_decoding:
             left = max(0, left - self._limits.min_chunk_tokens)
         for sequence in decoding:
             start, num_pending = sequence.num_computed_tokens, sequence.num_pending
             drafts: tuple[int, ...] = ()
-            if may_draft and num_pending == 0:
-                drafts = self._draft(sequence, left, num_decoding)
+            if (
+                may_draft
+                and num_pending == 0
+                and (may_guess or sequence.request.forced_token_ids)
+            ):
+                drafts = self._draft(sequence, left, num_decoding, may_guess=may_guess)
                 left -= len(drafts)
             scheduled.append(
                 ScheduledSequence(sequence, start, 1 + len(drafts), True, drafts, num_pending > 0)
@@ -263,13 +269,18 @@ class Scheduler:
             sequence.num_pending = num_pending + 1
         return scheduled
 
-    def _draft(self, sequence: Sequence, limit: int, num_decoding: int) -> tuple[int, ...]:
+    def _draft(
+        self, sequence: Sequence, limit: int, num_decoding: int, *, may_guess: bool
+    ) -> tuple[int, ...]:
+        """What must come next, where that is known, is a draft that is always right."""
         limit = min(limit, sequence.length_limit - sequence.num_tokens - 1)
         # Before the drafter is asked: it goes by what it proposed.
         limit = min(limit, self._allocator.room_ahead(sequence))
         if limit <= 0:
             return ()
-        drafts = self._drafter.propose(sequence, limit, num_decoding)
+        drafts = sequence.forced_token_ids[:limit]
+        if may_guess and not drafts:
+            drafts = self._drafter.propose(sequence, limit, num_decoding)
         if not drafts or not self._allocator.grow(sequence, num_ahead=len(drafts)):
             return ()
         return drafts

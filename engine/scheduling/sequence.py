@@ -105,6 +105,12 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def forced_token_ids(self) -> tuple[int, ...]:
+        """What the next tokens of the output must be."""
+        forced = self.request.forced_token_ids
+        return forced[self.num_output_tokens :] if forced else forced
+
+    @property
     def num_remaining_tokens(self) -> int:
         """Tokens that must be computed before the next one can be sampled."""
         return len(self.token_ids) + self.num_pending - self.num_computed_tokens

@@ -61,6 +61,7 @@ def choice_kernel(
     adjusted,
     slot_params,
     counts,
+    forced_ids,
     row_slots,
     row_positions,
     row_samples,
@@ -279,4 +280,17 @@ def choice_kernel(
                 high = threshold
                 begin = tl.full([], 0, tl.int32)
                 end = length
-    write_token(token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB)
+    write_token(
+        token,
+        failed,
+        row,
+        slot,
+        flags,
+        slot_params,
+        forced_ids,
+        row_positions,
+        counts,
+        last_tokens,
+        out_tokens,
+        VOCAB,
+    )

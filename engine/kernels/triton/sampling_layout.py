@@ -27,6 +27,9 @@ MIN_END = tl.constexpr(9)
 """The blocked tokens cannot be drawn for positions below."""
 NUM_BIASES = tl.constexpr(10)
 NUM_BLOCKED = tl.constexpr(11)
+FORCED_FROM = tl.constexpr(12)
+"""The position of the first forced token."""
+NUM_FORCED = tl.constexpr(13)
 PARAM_WORDS = tl.constexpr(NUM_PARAM_WORDS)
 
 IS_GREEDY = tl.constexpr(1)
@@ -34,11 +37,15 @@ IS_PENALIZED = tl.constexpr(2)
 IS_ADJUSTED = tl.constexpr(4)
 """The logits are changed before they are read: penalties, biases or blocked tokens."""
 WANTS_LOGPROBS = tl.constexpr(8)
+IS_FORCED = tl.constexpr(16)
+"""The first tokens of the output are given."""
 
 MAX_BIASES = 1024
 """Of one slot: `SamplingParams.MAX_LOGIT_BIASES`."""
 MAX_BLOCKED = 512
 """Of one slot: `SamplingParams.MAX_STOP_TOKEN_IDS`, and as many that end every sequence."""
+MAX_FORCED = 1024
+"""Of one slot: `GenerationRequest.MAX_FORCED_TOKENS`."""
 MAX_COUNT = 32_767
 """Token counts are int16: 0 is a token that the sequence has not, else 1 + how often its output
 has it. They stop here."""

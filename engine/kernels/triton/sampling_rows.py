@@ -6,14 +6,19 @@ import triton
 import triton.language as tl
 
 from engine.kernels.triton.sampling_layout import (
+    FORCED_FROM,
     IS_ADJUSTED,
+    IS_FORCED,
     IS_PENALIZED,
     MAX_COUNT,
+    MAX_FORCED,
+    NUM_FORCED,
     PARAM_WORDS,
 )
 from engine.kernels.triton.sampling_noise import finite
 
 _MAX_COUNT = tl.constexpr(MAX_COUNT)
+_MAX_FORCED = tl.constexpr(MAX_FORCED)
 
 
 @triton.jit
@@ -43,10 +48,26 @@ def load_values(logits, stride, adjusted, row, flags, offsets, VOCAB: tl.constex
 
 @triton.jit
 def write_token(
-    token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB: tl.constexpr
+    token,
+    failed,
+    row,
+    slot,
+    flags,
+    slot_params,
+    forced_ids,
+    row_positions,
+    counts,
+    last_tokens,
+    out_tokens,
+    VOCAB: tl.constexpr,
 ):
     """The token of a row, with its bits flipped where the row has `failed`; and what the slot's
-    next row needs."""
+    next row needs. Where the request demands a token, it is that one and not `token`."""
+    if flags & IS_FORCED:
+        place = tl.load(row_positions + row) + 1 - word(slot_params, slot, FORCED_FROM)
+        is_forced = (place >= 0) & (place < word(slot_params, slot, NUM_FORCED))
+        forced = tl.load(forced_ids + slot * _MAX_FORCED + place, is_forced, other=0)
+        token = tl.where(is_forced, forced, token)
     tl.store(out_tokens + row, tl.where(failed, ~token, token))
     tl.store(last_tokens + slot, token)
     if flags & IS_PENALIZED:

@@ -162,6 +162,7 @@ def scan_kernel(
     bias_ids,
     biases,
     blocked_ids,
+    forced_ids,
     row_slots,
     row_positions,
     row_samples,
@@ -256,7 +257,20 @@ def scan_kernel(
     near = tl.where(near == near, near, float("inf"))
     token = tl.min(tl.where((near == most) & (offsets < VOCAB), offsets, VOCAB - 1), axis=0)
     if flags & IS_GREEDY:
-        write_token(token, failed, row, slot, flags, counts, last_tokens, out_tokens, VOCAB)
+        write_token(
+            token,
+            failed,
+            row,
+            slot,
+            flags,
+            slot_params,
+            forced_ids,
+            row_positions,
+            counts,
+            last_tokens,
+            out_tokens,
+            VOCAB,
+        )
     else:
         largest = finite(most)
         temperature = number(slot_params, slot, TEMPERATURE).to(tl.float32)

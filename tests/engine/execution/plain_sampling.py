@@ -26,11 +26,16 @@ def make_item(
     continued: Sequence[int] = (),
     output: Sequence[int] = (),
     drafts: Sequence[int] = (),
+    forced: Sequence[int] = (),
     seed: int = 5,
 ) -> ScheduledSequence:
     """A sequence that samples behind its last token and behind each of its drafts."""
     request = GenerationRequest(
-        RequestId(name), tuple(prompt), params, continued_token_ids=tuple(continued)
+        RequestId(name),
+        tuple(prompt),
+        params,
+        continued_token_ids=tuple(continued),
+        forced_token_ids=tuple(forced),
     )
     sequence = EngineSequence(request, arrival_s=0.0, seed=seed)
     sequence.token_ids += output

@@ -217,6 +217,35 @@ def test_counts_are_kept_from_step_to_step() -> None:
     assert any(len(set(answer)) < 5 for answer in answers)
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.0, logprobs=2),
+        SamplingParams(top_p=0.6, logprobs=0),
+        SamplingParams(temperature=0.0, frequency_penalty=1.5, repetition_penalty=1.4),
+    ],
+)
+def test_forced_tokens_are_taken_counted_and_end(params: SamplingParams) -> None:
+    """Beside a row that is free, and in a slot that is free afterwards."""
+    trial = SamplingTrial(VOCAB, num_slots=2, eos_token_ids=EOS, layout=LAYOUT)
+    forced = (7, 199, 7, 0)
+    answer: list[int] = []
+    others: list[int] = []
+    for step in range(6):
+        items = [
+            make_item(params, name="a", continued=(3, 9), output=answer, forced=forced),
+            make_item(params, name="b", output=others),
+        ]
+        for mine, sample in zip(
+            (answer, others), check(random_logits(2, seed=step), items, trial), strict=True
+        ):
+            mine += sample.token_ids
+    assert tuple(answer[:4]) == forced != tuple(others[:4])
+    trial.sampler.leave(0)
+    trial.slots.pop("a")
+    check(random_logits(1, seed=9), [make_item(params, name="c", continued=(3, 9))], trial)
+
+
 def test_padding_rows_and_rows_that_do_not_sample_write_nothing() -> None:
     trial = SamplingTrial(VOCAB, layout=LAYOUT)
     items = [make_item(PARAMS["plain"], name="a"), make_item(PARAMS["top_p"], name="b")]

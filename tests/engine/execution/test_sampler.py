@@ -186,6 +186,21 @@ def test_logprobs_are_the_raw_model_s_and_only_where_asked() -> None:
         assert len(one.top) == 3
 
 
+def test_forced_tokens_take_the_place_of_draws() -> None:
+    """Those that are still to come, draft or not; then drafts must be right again."""
+    params = SamplingParams(temperature=0.0, logprobs=0)
+    logits = random_logits(5)
+    likeliest = logits.argmax(-1).tolist()
+    items = [
+        make_item(params, name="a", output=(4,), forced=(4, 8, 9), drafts=(8, 9, 5)),
+        make_item(params, name="b"),
+    ]
+    got = Sampler().sample(logits, items)
+    assert tokens(got) == [(8, 9, likeliest[2]), (likeliest[4],)]
+    expected = torch.log_softmax(logits, -1)[[0, 1, 2], [8, 9, likeliest[2]]].tolist()
+    assert [entry.logprob for entry in got[0].logprobs] == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_logits_that_are_not_finite_raise_nothing(bad: float) -> None:
     """SMP-03: and the other rows are as ever."""
