@@ -62,6 +62,7 @@ def mixed_items(num_items: int) -> list[ScheduledSequence]:
             name=str(i),
             prompt=tuple(range(i, 3 * i + 2)),
             output=tuple(range(i % 9)),
+            forced=tuple(range(5)) if i % 5 == 0 else (),
             seed=i * 1_000_003,
         )
         for i in range(num_items)

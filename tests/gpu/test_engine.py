@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from engine.core import EngineCore
 from engine.types import GenerationRequest, RequestId, SamplingParams
-from tests.support.engines import Collected, collect
+from tests.support.engines import Collected, collect, run_to_end
 from tests.support.gpu_engines import DEVICE, answers, make_engine, make_plain_engine
 from tests.support.tiny_models import VOCAB_SIZE, build_tiny_model
 
@@ -152,3 +152,35 @@ def test_answers_in_a_tight_pool(folder: Path) -> None:
     assert answers(core, requests) == expected
     assert core.stats().num_preemptions > 0
     assert core.stats().used_blocks == 0
+
+
+def test_forced_tokens_tell_what_a_cpu_tells(folder: Path) -> None:
+    """With two steps in flight, in graphs, beside requests that are free."""
+    core, _ = make_engine(folder)
+    plain = make_plain_engine(folder)
+    random = Random(5)
+    free = make_requests(6)
+    forced = [
+        GenerationRequest(
+            RequestId(f"forced{number}"),
+            tuple(random.randrange(4, VOCAB_SIZE) for _ in range(20 + number)),
+            SamplingParams(temperature=0.0, max_tokens=30, logprobs=0, ignore_eos=True),
+            forced_token_ids=tuple(random.randrange(4, VOCAB_SIZE) for _ in range(25)),
+        )
+        for number in range(5)
+    ]
+    for request in (*free, *forced):
+        core.add(request)
+        plain.add(request)
+    got, expected = run_to_end(core), run_to_end(plain)
+    for request in forced:
+        mine, theirs = got[request.request_id], expected[request.request_id]
+        assert tuple(mine.token_ids[:25]) == request.forced_token_ids
+        assert mine.token_ids == theirs.token_ids
+        assert logprobs(mine) == pytest.approx(logprobs(theirs), abs=2e-3)
+    for request in free:
+        assert got[request.request_id].token_ids == expected[request.request_id].token_ids
+
+
+def logprobs(collected: Collected) -> list[float]:
+    return [entry.logprob for output in collected.outputs for entry in output.logprobs]
