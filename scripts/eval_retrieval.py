@@ -3,29 +3,35 @@
 
     scripts/eval_retrieval.py                 the default, bm25s, FTS5 as it comes, MiniLM
     scripts/eval_retrieval.py --no-embeddings without fetching the 83 MB of MiniLM
+    scripts/eval_retrieval.py --model NAME    another model as the judge; `none`: words alone
     scripts/eval_retrieval.py --misses        names the dev questions that miss the first place
     scripts/eval_retrieval.py --sizes 20:260 150:400
 
 Three courses that were written for this (`eval_courses`): one English, one Chinese, one mixed,
-with questions of whose answers the place is known, and some without an answer. The dev half may be
-looked at and anything chosen with it; the test half only judges. A language is the question's.
-Exits 1 when the default retrieval misses what it is to reach over all questions.
+with questions of whose answers the place is known, and some without an answer. The default asks
+the default model about passages that are near each other by words; "words alone" does not. The
+dev half may be looked at and anything chosen with it; the test half only judges. A language is
+the question's. Exits 1 when the default retrieval misses what it is to reach over all questions.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from engine.api import create_engine  # noqa: E402
 from scripts.retrieval_courses import (  # noqa: E402
     COURSES,
     FOLDER,
@@ -42,14 +48,76 @@ from scripts.retrieval_scores import (  # noqa: E402
     missed,
     recall,
 )
+from server.app.judging import PassageJudge  # noqa: E402
 from server.app.materials.document import PassageLimits  # noqa: E402
 from server.app.retrieval import Previous, Retriever  # noqa: E402
 from server.config import ServerConfig  # noqa: E402
+from server.model_source import resolve_model  # noqa: E402
+from server.service.admission import Admission  # noqa: E402
+from server.service.likelihood import Likelihood  # noqa: E402
+from server.service.limits import ServiceLimits  # noqa: E402
+from server.service.prompt import PromptBuilder  # noqa: E402
 from server.store.database import Database, sqlite_url  # noqa: E402
 
 CACHE = Path.home() / ".cache" / "lectern-eval"
 NUM_RANKED = 50
-FUSED = "default + MiniLM"
+FUSED = "words + MiniLM"
+WORDS = "words alone"
+_LONGEST_S = 60.0
+"""What judging may take here: how good the order is does not hang on this machine's speed."""
+
+
+@dataclass
+class TimedJudge:
+    """The served model as a judge, and how long it took for each question. Owned by the event
+    loop's thread."""
+
+    judge: PassageJudge
+    seconds: list[float] = field(default_factory=list)
+    num_texts: int = 0
+
+    async def likelihoods(
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+    ) -> Sequence[float] | None:
+        """See `Judge`."""
+        start = time.perf_counter()
+        found = await self.judge.likelihoods(question, texts, user=user, course_id=course_id)
+        if found is None:
+            raise RuntimeError(f"The model did not judge within {_LONGEST_S:g} s.")
+        self.seconds.append(time.perf_counter() - start)
+        self.num_texts += len(texts)
+        return found
+
+    def summary(self, num_questions: int) -> str:
+        """How often it was asked, and how long that took."""
+        seconds, limit_s = self.seconds, ServerConfig().judge_time_s
+        over = sum(one > limit_s for one in seconds)
+        return (
+            f"The model judged {self.num_texts} passages of {len(seconds)} of {num_questions} "
+            f"questions, in {statistics.median(seconds):.2f} s (median), "
+            f"{max(seconds):.2f} s (longest); {over} took longer than the {limit_s:g} s that a "
+            "server gives it."
+        )
+
+
+@asynccontextmanager
+async def judging(name: str) -> AsyncIterator[TimedJudge]:
+    """The catalogue's model `name`, or a file or folder, as the server runs it."""
+    config = ServerConfig(model=name)
+    resolved = await asyncio.to_thread(
+        resolve_model, name, config.models_dir, print, lambda *_: None
+    )
+    engine = create_engine(config.engine_config(resolved.path))
+    await engine.start()
+    prompts = PromptBuilder(engine, 1)
+    try:
+        likelihood = Likelihood(engine, prompts, Admission(engine, ServiceLimits()))
+        yield TimedJudge(
+            PassageJudge(likelihood, max_tokens=config.judge_tokens, time_s=_LONGEST_S)
+        )
+    finally:
+        prompts.close()
+        await engine.shutdown(0.0)
 
 
 async def ask(retriever: Retriever, course: StoredCourse, question: Question) -> Outcome:
@@ -78,8 +146,8 @@ async def run_default(
 async def run_fused(
     database: Database, courses: dict[str, StoredCourse], questions: Sequence[Question]
 ) -> list[Outcome] | None:
-    """The default with MiniLM beside it, as `--embedding-model` has it; None without the model or
-    the extra."""
+    """Words with MiniLM beside them, as `--embedding-model` has it; None without the model or the
+    extra."""
     from scripts import retrieval_systems as systems
     from server.app.embeddings import PassageVectors, SentenceEmbedder
 
@@ -171,14 +239,23 @@ async def evaluate(limits: PassageLimits, arguments: argparse.Namespace) -> list
         sizes = ", ".join(f"{name} {len(course.passages)}" for name, course in courses.items())
         print(f"\nPassages of {limits.least} to {limits.most} tokens: {sizes}.")
         start = time.perf_counter()
-        default = await run_default(Retriever(database), courses, questions)
-        print(f"{(time.perf_counter() - start) / len(questions) * 1000:.1f} ms a question.\n")
+        words = await run_default(Retriever(database), courses, questions)
+        print(
+            f"{(time.perf_counter() - start) / len(questions) * 1000:.1f} ms a question by words."
+        )
+        default = words
+        if arguments.model != "none":
+            async with judging(arguments.model) as judge:
+                default = await run_default(Retriever(database, judge=judge), courses, questions)
+            print(judge.summary(len(questions)))
+        print()
         fused = None
         if arguments.embeddings:
             fused = await run_fused(database, courses, questions)
         await database.close()
     others = run_others(courses, questions, with_embeddings=arguments.embeddings)
-    print(table({"default": default, **({FUSED: fused} if fused else {}), **others}))
+    beside = {} if default is words else {WORDS: words}
+    print(table({"default": default, **beside, **({FUSED: fused} if fused else {}), **others}))
     print(
         "\nThe default decides by its threshold; for the others the row says how many of the "
         "unanswerable would be flagged by the threshold that is best at one false alarm in ten.\n"
@@ -205,6 +282,7 @@ async def main(arguments: argparse.Namespace) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-embeddings", dest="embeddings", action="store_false")
+    parser.add_argument("--model", default=ServerConfig().model)
     parser.add_argument("--misses", action="store_true")
     usual = PassageLimits()
     parser.add_argument("--sizes", nargs="+", default=[f"{usual.least}:{usual.most}"])

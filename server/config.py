@@ -346,6 +346,28 @@ class ServerConfig(BaseModel):
         400, ge=16, le=8192, description="Longest passage that is not cut, in tokens."
     )
 
+    # The model as a judge of passages.
+    judge: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether the model helps to order passages that fit a question about equally "
+        "well by their words; auto: unless answers are scripted or --reranker-model is given.",
+    )
+    judge_passages: int = Field(
+        8, ge=2, le=32, description="Passages of a question that the model may have to judge."
+    )
+    judge_tokens: int = Field(
+        512,
+        ge=32,
+        le=8192,
+        description="Tokens of a passage by which the model judges it.",
+    )
+    judge_time_s: float = Field(
+        4.0,
+        gt=0,
+        le=60,
+        description="Time that judging may take, in seconds; then the order by words stands.",
+    )
+
     # Searching by meaning.
     embedding_model: Path | None = Field(
         None,
@@ -445,6 +467,14 @@ class ServerConfig(BaseModel):
     def asks_for_login(self) -> bool:
         """The page is for people with an account."""
         return self.login == "on" or (self.login == "auto" and self.is_exposed)
+
+    @property
+    def asks_judge(self) -> bool:
+        """The model helps to order passages."""
+        if self.judge != "auto":
+            return self.judge == "on"
+        has_model = not self.scripted and self.load_format != "dummy"
+        return has_model and self.reranker_model is None
 
     @property
     def materials_dir(self) -> Path:

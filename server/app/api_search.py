@@ -1,4 +1,4 @@
-"""Trying a question on a course's materials, without asking the model.
+"""Trying a question on a course's materials, without an answer.
 
 - POST /api/courses/{course}/search (its teacher) `{question, previous?, limit? (1–50, 20)}` →
   `{is_found, score, threshold, is_follow_up, units: [UNIT], passages: [FOUND]}`, best first
@@ -6,10 +6,11 @@
 UNIT is one thing that the question asks for: `{label, label_zh, weight, rarity, num_passages,
 is_asked, from_previous}`; with `is_asked` false it only helps the ranking. FOUND is `{id,
 material_id, title, heading, locator, place, text, num_tokens, is_hidden, is_given, score, rank,
-coverage, lexical_place, semantic_place, matches: [{unit, columns: [title|heading|text],
-frequency}], missing: [number of a unit]}`; `unit` counts from 0, `is_given` says that an answer
-would be made from it. A teacher's trial finds hidden materials too and marks them; students are
-given none.
+coverage, lexical_place, semantic_place, likelihood, matches: [{unit, columns:
+[title|heading|text], frequency}], missing: [number of a unit]}`; `unit` counts from 0, `is_given`
+says that an answer would be made from it, `likelihood` is that of the question after the passage,
+in nats, where the model was asked. A teacher's trial finds hidden materials too and marks them;
+students are given none.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def _found_json(explained: Explained, found: ExplainedPassage) -> dict[str, Any]
         "coverage": found.coverage,
         "lexical_place": found.lexical_place,
         "semantic_place": found.semantic_place,
+        "likelihood": None if found.likelihood is None else round(found.likelihood, 2),
         "matches": [
             {"unit": match.unit, "columns": match.columns, "frequency": match.frequency}
             for match in found.matches

@@ -1,4 +1,4 @@
-"""What a search has found, put in order: by words, by meaning, by a reranker."""
+"""What a search has found, put in order: by words, by the model, by meaning, by a reranker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.app.follow_ups import Asked
-from server.app.fusion import Reranker, fuse
+from server.app.fusion import Judge, Reranker, fuse
 from server.app.materials.document import NOWHERE, Place
+from server.app.materials.tables import spell_out_tables
 from server.app.not_found import found_score
 from server.app.relevance import score_hits
 from server.store.passage_index import Hit, WordCounts
@@ -23,6 +24,11 @@ a reader wants an answer from a text in the language of the question."""
 _SAME_MATERIAL = 1.15
 """What a follow-up's passage is worth that comes from a material of the answer before."""
 _NUM_RERANKED = 20
+_LEAST_JUDGED = 0.6
+"""The model is asked about passages that rank at or above this share of the best one."""
+_LIKELIHOOD_WORTH = 0.1
+"""What a nat of the question's likelihood counts beside a rank by words: chosen with
+`scripts/eval_retrieval.py`, as the share above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Passage:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A passage and what speaks for it. `rank` orders candidates, higher first; the places count
-    from 1 and are None where a search did not find it."""
+    from 1 and are None where a search did not find it. `likelihood`: of the question after the
+    passage, in nats, by the model; None where it was not asked."""
 
     passage: Passage
     hit: Hit
@@ -53,6 +60,7 @@ class Candidate:
     is_hidden: bool
     lexical_place: int | None
     semantic_place: int | None = None
+    likelihood: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,45 @@ def ranked(
     ]
 
 
+async def judged(
+    candidates: Sequence[Candidate],
+    question: str,
+    judge: Judge,
+    *,
+    limit: int,
+    user: str,
+    course_id: str,
+) -> list[Candidate]:
+    """The candidates with those that come near the best in the order of rank and likelihood
+    together, with the ranks that these places had. At most `limit` are judged."""
+    least = candidates[0].rank * _LEAST_JUDGED if candidates else 0.0
+    near = [candidate for candidate in candidates[:limit] if candidate.rank >= least]
+    if len(near) < 2:
+        return list(candidates)
+    texts = [_as_read(candidate.passage) for candidate in near]
+    likelihoods = await judge.likelihoods(question, texts, user=user, course_id=course_id)
+    if likelihoods is None:
+        return list(candidates)
+    heard = [
+        replace(candidate, likelihood=likelihood)
+        for candidate, likelihood in zip(near, likelihoods, strict=True)
+    ]
+    order = sorted(heard, key=lambda c: -(c.rank + _LIKELIHOOD_WORTH * (c.likelihood or 0.0)))
+    return [*_in_places_of(near, order), *candidates[len(near) :]]
+
+
+def _as_read(passage: Passage) -> str:
+    heading = f"{passage.title} › {passage.heading}" if passage.heading else passage.title
+    return f"{heading}\n{spell_out_tables(passage.text)}"
+
+
+def _in_places_of(places: Sequence[Candidate], order: Sequence[Candidate]) -> list[Candidate]:
+    """`order` with the ranks of `places`."""
+    return [
+        replace(candidate, rank=place.rank) for place, candidate in zip(places, order, strict=True)
+    ]
+
+
 def fused(
     candidates: Sequence[Candidate], semantic: Sequence[tuple[str, float]], weight: float
 ) -> list[Candidate]:
@@ -155,8 +202,5 @@ async def reranked(
     texts = [f"{c.passage.heading}\n{c.passage.text}" for c in first]
     scores = await reranker.scores(question, texts)
     order = sorted(zip(scores, first, strict=True), key=lambda pair: -pair[0])
-    moved = [
-        replace(candidate, rank=place.rank)
-        for place, (_, candidate) in zip(first, order, strict=True)
-    ]
+    moved = _in_places_of(first, [candidate for _, candidate in order])
     return [*moved, *candidates[_NUM_RERANKED:]]

@@ -110,7 +110,7 @@ class App:
         courses, conversations = Courses(self.database), Conversations(self.database)
         self.drafts = Drafts(self.messages)
         self._vectors = make_vectors(config, self.database)
-        retriever = make_retriever(config, self.database, self._vectors)
+        retriever = make_retriever(config, self.database, self._vectors, self.service.likelihood)
         answering = Answering(
             self.messages,
             self.drafts,

@@ -1,6 +1,7 @@
-"""Search by meaning beside search by words: what it promises, and how both orders become one. Pure.
+"""What else than their words may order passages: what it promises, and how orders become one. Pure.
 
-By weighted reciprocal rank: plain fusion of equals makes a good order by words worse.
+A search by meaning counts by weighted reciprocal rank: plain fusion of equals makes a good order by
+words worse.
 """
 
 from __future__ import annotations
@@ -25,6 +26,17 @@ class SemanticSearch(Protocol):
     ) -> Sequence[tuple[str, float]]:
         """(passage id, similarity) of up to `limit` passages, nearest first; hidden ones
         included. None for a question in a language that the model does not know."""
+        ...
+
+
+class Judge(Protocol):
+    """Helps where passages fit a question about equally well by words."""
+
+    async def likelihoods(
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+    ) -> Sequence[float] | None:
+        """How likely the question is after each text: the natural logarithm of a probability. For
+        `user`, about passages of one course. None where nothing can be said in time."""
         ...
 
 

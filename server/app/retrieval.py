@@ -17,13 +17,14 @@ from server.app.candidates import (
     LoadedPassage,
     Passage,
     fused,
+    judged,
     load_passages,
     ranked,
     reranked,
 )
 from server.app.explain import ExplainedUnit, Match, explain_units, matches
 from server.app.follow_ups import Asked, Previous, what_is_asked
-from server.app.fusion import Reranker, SemanticSearch
+from server.app.fusion import Judge, Reranker, SemanticSearch
 from server.app.not_found import DEFAULT_NOT_FOUND_SCORE
 from server.store.analysis import is_han
 from server.store.database import Database
@@ -36,6 +37,7 @@ _NUM_CANDIDATES = 100
 _LEAST_RANK = 0.85
 """A passage that ranks under this share of the best one is left out: a small model takes its
 facts from any passage it sees, the wrong ones as well."""
+DEFAULT_NUM_JUDGED = 8
 _NUM_DECIDING = 3
 _NUM_AT_ONCE = 20
 """Candidates that are scored without giving the work to a thread."""
@@ -69,6 +71,7 @@ class Retrieved:
 class ExplainedPassage:
     """A passage with the reasons for its place. `rank`: what orders passages; `lexical_place`
     and `semantic_place`: its places, from 1, by words and by meaning, None where it has none.
+    `likelihood`: of the question after it, in nats, where the model was asked.
     `is_given`: an answer would be made from it."""
 
     passage: Passage
@@ -77,6 +80,7 @@ class ExplainedPassage:
     matches: tuple[Match, ...]
     lexical_place: int | None
     semantic_place: int | None
+    likelihood: float | None
     is_hidden: bool
     is_given: bool
 
@@ -108,14 +112,19 @@ class Retriever:
         database: Database,
         *,
         not_found_score: float = DEFAULT_NOT_FOUND_SCORE,
+        judge: Judge | None = None,
+        num_judged: int = DEFAULT_NUM_JUDGED,
         semantic: SemanticSearch | None = None,
         reranker: Reranker | None = None,
     ) -> None:
         """A question is found when one of its best passages scores `not_found_score` or more.
-        `semantic` finds by meaning as well, `reranker` orders the best anew."""
+        `judge` is asked about the first `num_judged` where words do not decide, `semantic` finds
+        by meaning as well, `reranker` orders the best anew."""
         self._database = database
         self._index = passage_index(database)
         self._not_found_score = not_found_score
+        self._judge = judge
+        self._num_judged = num_judged
         self._semantic = semantic
         self._reranker = reranker
 
@@ -166,6 +175,7 @@ class Retriever:
                     matches(asked.units, candidate.hit),
                     candidate.lexical_place,
                     candidate.semantic_place,
+                    candidate.likelihood,
                     candidate.is_hidden,
                     candidate.passage.id in given,
                 )
@@ -203,6 +213,16 @@ class Retriever:
         hits = [hit for hit in hits if hit.passage_id in loaded]
         bonus = previous.material_ids if previous and asked.is_follow_up else ()
         candidates = await self._scored(asked, hits, counts, loaded, question, bonus)
+        if self._judge is not None:
+            leads = f"{previous.question} " if previous and asked.is_follow_up else ""
+            candidates = await judged(
+                candidates,
+                leads + question,
+                self._judge,
+                limit=self._num_judged,
+                user=viewer.user,
+                course_id=course_id,
+            )
         if semantic and self._semantic is not None:
             candidates = fused(candidates, semantic, self._semantic.weight)
         if self._reranker is not None:

@@ -1,4 +1,5 @@
-"""The retriever as the configuration wants it: by words, and by meaning where a model is given."""
+"""The retriever as the configuration wants it: by words, with the model as a judge, and by meaning
+where a model is given."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from server.app.embeddings import CrossReranker, PassageVectors, SentenceEmbedder
+from server.app.judging import PassageJudge
 from server.app.retrieval import DEFAULT_NOT_FOUND_SCORE, Retriever
 from server.config import ServerConfig
+from server.service.likelihood import Likelihood
 from server.store.database import Database
 
 Model = TypeVar("Model")
@@ -28,16 +31,23 @@ def make_vectors(config: ServerConfig, database: Database) -> PassageVectors | N
 
 
 def make_retriever(
-    config: ServerConfig, database: Database, vectors: PassageVectors | None
+    config: ServerConfig,
+    database: Database,
+    vectors: PassageVectors | None,
+    likelihood: Likelihood,
 ) -> Retriever:
     """The retriever. Raises RetrievalModelError."""
-    reranker = None
+    judge, reranker = None, None
+    if config.asks_judge:
+        judge = PassageJudge(likelihood, max_tokens=config.judge_tokens, time_s=config.judge_time_s)
     if config.reranker_model is not None:
         reranker = _loaded(CrossReranker, config.reranker_model, "--reranker-model")
     threshold = config.not_found_score
     return Retriever(
         database,
         not_found_score=DEFAULT_NOT_FOUND_SCORE if threshold is None else threshold,
+        judge=judge,
+        num_judged=config.judge_passages,
         semantic=vectors,
         reranker=reranker,
     )

@@ -16,6 +16,7 @@ from server.service.fan_out import FanOut
 from server.service.generation import Generation
 from server.service.health import HealthRoutes
 from server.service.key_watch import KeyWatch
+from server.service.likelihood import Likelihood
 from server.service.limits import ServiceLimits
 from server.service.loop_lag import LoopLag
 from server.service.metrics import Metrics
@@ -71,6 +72,7 @@ class Service:
             self.fan_out,
             splits_reasoning=splits_reasoning,
         )
+        self.likelihood = Likelihood(engine, self.generation.prompts, self.admission)
         self.completions = CompletionRoutes(self.generation, self.admission, auth, self.limits)
         self.responses = ResponseRoutes(self.generation, self.admission, auth, self.limits)
         self.tokenize = TokenizeRoutes(self.generation, self.admission, self.limits)

@@ -90,7 +90,14 @@ function words(label, units, { missing = false, titles = [] } = {}) {
   );
 }
 
-function row(hit, { units }) {
+/** The place that the model would give a passage among those that it was asked about. */
+function placeByModel(hit, passages) {
+  const judged = passages.filter(({ likelihood }) => likelihood !== null);
+  const place = judged.filter(({ likelihood }) => likelihood > hit.likelihood).length + 1;
+  return t("try.likelihood", { place: number(place), count: number(judged.length) });
+}
+
+function row(hit, { units, passages }) {
   const held = hit.matches.filter(({ unit }) => units[unit].is_asked);
   const matched = held.map(({ unit }) => units[unit]);
   const columns = held.map(({ columns: names }) => names.map((name) => t(`column.${name}`)).join(", "));
@@ -106,6 +113,7 @@ function row(hit, { units }) {
       element("span", { class: "hit-title", dir: "auto" }, hit.title),
       hit.is_hidden ? element("span", { class: "badge badge-amber" }, t("visible.hidden")) : null,
       hit.is_given ? element("span", { class: "badge badge-done" }, t("try.given")) : null,
+      hit.likelihood === null ? null : element("span", { class: "hit-judged", title: t("try.likelihoodHint") }, placeByModel(hit, passages)),
       element("span", { class: "hit-score" }, t("try.covered", { share: percent(hit.coverage) })),
     ),
     bar,
