@@ -1,0 +1,133 @@
+"""Drafts: one for each conversation, and none for the next person at the same device."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.browser.conftest import CHROMIUM_OPTIONS, OpenChat
+from tests.e2e.browser.school import School, Visit, ask, join, make_course, visits
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+
+
+def sent(peer: ScriptedPeer) -> list[str]:
+    return [message["text"] for message in peer.sent("ask")]
+
+
+@pytest.fixture
+def peer() -> ScriptedPeer:
+    peer = ScriptedPeer()
+    peer.answer([*opening(), *deltas("Yes."), finish()])
+    return peer
+
+
+def test_each_conversation_has_a_draft(open_chat: OpenChat) -> None:
+    chat = open_chat()
+    page = chat.page
+    chat.ask()
+    chat.wait_end()
+    chat.question.fill("half of the next")
+    page.locator("a.new-conversation").click()
+    expect(chat.question).to_have_value("")
+    chat.question.fill("another")
+    page.reload()
+    expect(chat.question).to_have_value("another")
+    page.locator(".conversation").click()
+    expect(chat.question).to_have_value("half of the next")
+    # What nobody has touched for long is not kept.
+    page.evaluate(
+        """() => { for (const [key, days] of [['old', 40], ['kept', 20]])
+             localStorage.setItem(`lectern.draft.${key}`,
+               JSON.stringify({text: key, at: Date.now() - days * 86400000})); }"""
+    )
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    keys = page.evaluate("Object.keys(localStorage).filter(key => key.includes('draft'))")
+    assert "lectern.draft.kept" in keys
+    assert "lectern.draft.old" not in keys
+
+
+def test_what_another_person_had_written_is_gone(open_chat: OpenChat) -> None:
+    """A browser that was left without a log-out: neither shown nor asked."""
+    chat = open_chat()
+    page = chat.page
+    page.evaluate(
+        """() => {
+             const waiting = [{type: 'ask', id: 'k1', text: 'theirs', course: null}];
+             localStorage.setItem('lectern.draft.new',
+               JSON.stringify({text: 'theirs', at: Date.now()}));
+             sessionStorage.setItem('lectern.outbox', JSON.stringify(waiting));
+             for (const storage of [localStorage, sessionStorage])
+               storage.setItem('lectern.owner', 'somebody else');
+           }"""
+    )
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    expect(page.locator("#model-note")).to_contain_text("scripted")
+    expect(chat.question).to_have_value("")
+    expect(chat.questions).to_have_count(0)
+    kept = page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})")
+    assert "theirs" not in kept
+    assert page.request.get("/api/conversations").json()["conversations"] == []
+
+
+def test_a_log_out_leaves_nothing_written(school: School, visit: Visit) -> None:
+    student = visit()
+    course = make_course(visit("/teach", storage_state=school.teacher), "Drafts")
+    join(student, course, "Ada", "ada-drafts")
+    student.locator("#question").fill("not meant for others")
+    assert "not meant" in student.evaluate("JSON.stringify({...localStorage})")
+    student.get_by_role("button", name="Log out").click()
+    student.wait_for_url("**/login**")
+    assert student.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+
+
+def test_a_log_out_without_a_network_says_so(school: School, visit: Visit) -> None:
+    student = visit()
+    course = make_course(visit("/teach", storage_state=school.teacher), "Offline")
+    join(student, course, "Bo", "bo-offline")
+    expect(student.locator("#model-note")).to_contain_text("quoting")
+    student.route("**/api/logout", lambda route: route.abort())
+    student.get_by_role("button", name="Log out").click()
+    problem = student.locator("#problem")
+    expect(problem).to_be_visible()
+    # The page goes on as it was: what is asked is answered.
+    assert ask(student, "Is it still open?")
+    student.unroute("**/api/logout")
+    problem.get_by_role("button", name="Retry").click()
+    student.wait_for_url("**/login**")
+
+
+@pytest.fixture
+def keeping_browser(browser: Browser) -> Iterator[Browser]:
+    """One that keeps the pages that are left, as the browsers of people do."""
+    keeping = browser.browser_type.launch(
+        executable_path=shutil.which("chromium"),
+        args=CHROMIUM_OPTIONS,
+        ignore_default_args=["--disable-back-forward-cache"],
+    )
+    yield keeping
+    keeping.close()
+
+
+def test_the_way_back_shows_nothing_of_who_has_logged_out(
+    school: School, keeping_browser: Browser
+) -> None:
+    """The browser keeps a page that is left, and shows it as it was."""
+    with visits(keeping_browser, school.address) as visit:
+        course = make_course(visit("/teach", storage_state=school.teacher), "Shared")
+        student = visit()
+        join(student, course, "Cy", "cy-shared")
+        assert ask(student, "A private question")
+        student.locator("#question").fill("a private draft")
+        student.get_by_role("button", name="Log out").click()
+        student.wait_for_url("**/login**")
+        student.wait_for_selector("html.is-ready")
+        student.go_back(wait_until="commit")
+        # Nobody is logged in: whatever the way back leads to sends them to the login.
+        student.wait_for_url("**/login**")
+        expect(student.get_by_label("Password")).to_be_visible()
+        assert "private" not in student.content()
