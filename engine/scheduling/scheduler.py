@@ -255,11 +255,7 @@ class Scheduler:
         for sequence in decoding:
             start, num_pending = sequence.num_computed_tokens, sequence.num_pending
             drafts: tuple[int, ...] = ()
-            if (
-                may_draft
-                and num_pending == 0
-                and (may_guess or sequence.request.forced_token_ids)
-            ):
+            if may_draft and num_pending == 0 and (may_guess or sequence.request.forced_token_ids):
                 drafts = self._draft(sequence, left, num_decoding, may_guess=may_guess)
                 left -= len(drafts)
             scheduled.append(

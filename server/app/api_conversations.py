@@ -3,8 +3,9 @@
 All routes need a session and know only what is the caller's own: of what belongs to somebody else
 they say 404.
 
-SUMMARY is `{id, course: its id, title, updated_at, num_messages}`. MESSAGE is described in
-`server.app.records`, SOURCE is one of its `passages`.
+SUMMARY is `{id, course: its id, title, updated_at, num_messages, carried_from: null, or the
+answer of another conversation up to which the summary at the head of this one goes}`. MESSAGE is
+described in `server.app.records`.
 
 - GET /api/conversations → `{conversations: [SUMMARY], next: CURSOR or null}`, the latest used
   first. Query parameters, all optional, an empty one counts as absent: `course` (id or slug, of
@@ -18,15 +19,16 @@ SUMMARY is `{id, course: its id, title, updated_at, num_messages}`. MESSAGE is d
 - GET /api/conversations/{id} → `{id, course, title, messages: [MESSAGE, branches included, in
   order of making], active_run: id or null, carried_from: null, or of what this conversation
   carries on {message: the answer up to which its summary goes, conversation: id, title, both null
-  where it is gone}}`. With `?sources=brief` the passages of
-  the messages come without `text`. Has an `ETag`: with `If-None-Match` 304 where nothing changed.
-- GET /api/messages/{message}/sources → `{message, passages: [SOURCE with text]}`; with an `ETag`
+  where it is gone}, carried_to: [{message: an answer of this one, conversation: id, title}, of what
+  goes on with a summary of this one up to that answer, oldest first]}`. Has an `ETag`: with
+  `If-None-Match` 304 where nothing changed.
 - PATCH /api/conversations/{id} `{title: 1 to 200 characters}` → SUMMARY. The title is put on one
   line and rid of control characters; the place in the list stays.
 - DELETE /api/conversations/{id} → 204; an answer that still runs in it is stopped first
 - GET /api/conversations/{id}/export?format=jsonl|md → a download. jsonl (the default): the
   conversation, then each MESSAGE; md: to read, in the language of the page: each question, its
-  answer, how that ended, and its sources with their places.
+  answer, how that ended, and its sources with their places. The file is called after the title
+  and the day of its last use.
 
 What is renamed or deleted is told to all of the caller's sockets: `changed`, `deleted`
 (`server.service.user_sessions`).
@@ -42,7 +44,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from server.app.access import Access, Need, guarded, person_of
-from server.app.api_replies import etag_reply, json_reply
+from server.app.api_replies import attachment, etag_reply, json_reply
 from server.app.api_requests import json_body
 from server.app.conversation_export import to_markdown
 from server.app.conversation_fields import (
@@ -54,9 +56,10 @@ from server.app.conversation_fields import (
 )
 from server.app.pages import choose_language
 from server.app.record_query import zone_of
-from server.app.records import export_jsonl, message_json, source_json, time_json
+from server.app.records import export_jsonl, message_json, time_json
 from server.app.run_end import end_run
 from server.app.snippets import beginning, snippet
+from server.app.titles import file_name
 from server.service.auth import UserId
 from server.service.errors import BadRequestError, NotFoundError
 from server.service.runs import RunRegistry
@@ -100,7 +103,6 @@ class ConversationApi:
             guarded(one, self.rename, ["PATCH"], Need.OWNER),
             guarded(one, self.delete_conversation, ["DELETE"], Need.OWNER),
             guarded(f"{one}/export", self.export, ["GET"], Need.OWNER),
-            guarded("/api/messages/{message}/sources", self.sources, ["GET"], Need.OWNER),
         ]
 
     async def list_conversations(self, request: Request) -> Response:
@@ -135,13 +137,12 @@ class ConversationApi:
     async def conversation(self, request: Request) -> Response:
         """One conversation with all its messages, branches included, in order of making."""
         user = person_of(request).user
-        with_texts = _with_texts(request)
         conversation = await self._own(user, request)
         # Looked up before the messages: a run that ends in between is then found stored.
         active = self._runs.active_in(conversation.id)
         messages = await self._messages.of_conversation(conversation.id)
         ids = [message.id for message in messages]
-        passages = await self._messages.passages(ids, with_texts=with_texts)
+        passages = await self._messages.passages(ids)
         feedback = await self._messages.feedback(user, ids)
         return etag_reply(
             request,
@@ -150,28 +151,17 @@ class ConversationApi:
                 "course": conversation.course_id,
                 "title": conversation.title,
                 "messages": [
-                    message_json(
-                        message,
-                        passages.get(message.id, ()),
-                        feedback.get(message.id),
-                        with_texts=with_texts,
-                    )
+                    message_json(message, passages.get(message.id, ()), feedback.get(message.id))
                     for message in messages
                 ],
                 "active_run": active.id if active else None,
                 "carried_from": await self._source(conversation),
+                "carried_to": [
+                    {"message": other.carried_from, "conversation": other.id, "title": other.title}
+                    for other in await self._conversations.carried_on(conversation)
+                ],
             },
         )
-
-    async def sources(self, request: Request) -> Response:
-        """The passages of one answer, with their texts."""
-        message_id = request.path_params["message"]
-        message = await self._messages.get(person_of(request).user, message_id)
-        if message is None:
-            raise NotFoundError("There is no such message.", param="message")
-        passages = (await self._messages.passages([message.id])).get(message.id, [])
-        told = [source_json(passage) for passage in passages]
-        return etag_reply(request, {"message": message.id, "passages": told})
 
     async def rename(self, request: Request) -> Response:
         """Gives a conversation another title."""
@@ -208,6 +198,8 @@ class ConversationApi:
         passages = await self._messages.passages(ids)
         feedback = await self._messages.feedback(user, ids)
         body: bytes | str
+        zone = zone_of(course)
+        day = conversation.updated_at.astimezone(zone).date()
         if format == "jsonl":
             body = export_jsonl(conversation, _title(course, None), messages, passages, feedback)
             media_type = "application/jsonl"
@@ -220,7 +212,7 @@ class ConversationApi:
                 passages,
                 feedback,
                 language=language,
-                zone=zone_of(course),
+                zone=zone,
             )
             media_type = "text/markdown; charset=utf-8"
         return Response(
@@ -228,7 +220,7 @@ class ConversationApi:
             media_type=media_type,
             headers={
                 "Cache-Control": "no-store",
-                "Content-Disposition": f'attachment; filename="{conversation.id}.{format}"',
+                "Content-Disposition": attachment(file_name(conversation.title, day, format)),
                 "X-Content-Type-Options": "nosniff",
             },
         )
@@ -258,6 +250,7 @@ def summary_json(summary: ConversationSummary) -> dict[str, Any]:
         "title": summary.conversation.title,
         "updated_at": time_json(summary.conversation.updated_at),
         "num_messages": summary.num_messages,
+        "carried_from": summary.conversation.carried_from,
     }
 
 
@@ -289,10 +282,3 @@ def _title(course: Course | None, language: str | None) -> str | None:
     if course is None:
         return None
     return course.title_zh if language == "zh" and course.title_zh else course.title
-
-
-def _with_texts(request: Request) -> bool:
-    wanted = request.query_params.get("sources") or "full"
-    if wanted not in ("full", "brief"):
-        raise BadRequestError("sources must be full or brief.", param="sources")
-    return wanted == "full"

@@ -8,7 +8,7 @@ RECORD is one ended answer with its question:
      "finish_reason", "finish_detail", "usage", "timing", "context", "max_tokens", "options",
      "sources": [{"n", "id", "material", "title", "locator", "place", "text", "score", "used",
                   "is_cited", "marks": [[start, end]]}],
-     "citations": [{"n", "by": "model"|"match", "marks": [[start, end]]}],
+     "citations": [{"n", "by": "model"|"match"|"none", "marks": [[start, end]]}],
      "feedback": {"value": "up"|"down", "note", "at"} or null,
      "notices": [{"kind", "en", "zh"}]}
 

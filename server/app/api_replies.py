@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.service.errors import ServiceError
+
+_UNQUOTED = str.maketrans("", "", '"/\\')
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -54,6 +58,16 @@ def etag_reply(request: Request, value: Any) -> Response:
     if any(one.strip().removeprefix("W/") in (tag, "*") for one in known.split(",")):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
+
+
+def attachment(name: str) -> str:
+    """A `Content-Disposition` for a download called `name`: as it is for who reads RFC 5987, and
+    what of it is ASCII, accents taken off, for who does not. `name` has no sign that a file's name
+    may not have."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    # Some signs are taken apart into those that part a name or end a quotation: ℀, ＂.
+    plain = " ".join(plain.translate(_UNQUOTED).split())
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}"
 
 
 def json_reply(value: Any, status_code: int = 200) -> Response:

@@ -9,12 +9,15 @@ them, since a cut answer is continued exactly as the model left it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Literal
 
 from server.app.sentences import Sentence, is_heading, sentences
 from server.app.support import SourceText, Support
+from server.store.analysis import index_words
+from server.store.vocabulary import STOP_WORDS
 
 MARKER = re.compile(r"[\[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]")
 """How a source is named; the page has the same expression (citations.js)."""
@@ -26,20 +29,34 @@ _LITERAL = re.compile(
     r"\$[^$\n]+\$|\\\(.+?\\\)|\\\[.+?\\\]"
 )
 _BEHIND_WORD = re.compile(r"[A-Za-z0-9_)\]]")
+# A line that stops being what it is when something is appended: what opens or closes a block, also
+# the bare number or sign of an item. The page has the same rule (citations.js).
+_FRAGILE_LINE = re.compile(
+    r"\s*(?:```|~~~|\$\$|\\\])|\s*[-=|:\s]+$|\s*(?:(?:\d{1,9}[.)]|[-+*>]|#{1,6})\s*)+$"
+)
 _MOST_CITATIONS = 200
+_LEADING = (":", "：", "?", "？")
+_ENDING = (".", "。", "!", "！", ";", "；", "|", ")", "）", '"', "”")
+_PLEASANTRY = re.compile(
+    r"(?i)(?:i )?hope (?:this|that)|let me know|feel free|if you (?:have|need)|"
+    r"希望(?:这|以上|能|对)|如果[你您](?:有|需)|如有|如需|请随时"
+)
+_LEAST_WORDS = 3
+"""A sentence with fewer words that say something claims too little to be told of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
     """Passage `n` stands behind characters `start` to `end` of the answer: behind the marker that
     names it (`by` model), or behind a sentence that names nothing (`by` match). `marks` are the
-    character ranges of the passage's text that support it; a marker may have none."""
+    character ranges of the passage's text that support it; a marker may have none. With `by` none,
+    no passage stands behind that sentence, though one does behind others: `n` is 0."""
 
     n: int
     start: int
     end: int
     marks: tuple[tuple[int, int], ...]
-    by: Literal["model", "match"]
+    by: Literal["model", "match", "none"]
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
@@ -77,10 +94,35 @@ def cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Cit
             found.append(Citation(n, match.start(), match.end(), marks, "model"))
         if named or _claims_nothing(sentence):
             continue
+        place = (sentence.start, sentence.end)
         if (supported := support.of_sentence(said)) is not None:
-            place = (sentence.start, sentence.end)
             found.append(Citation(supported.n, *place, supported.marks, "match"))
+        elif _could_be_proved(answer, sentence):
+            found.append(Citation(0, *place, (), "none"))
+    if not any(one.marks for one in found):
+        # That is said of the whole answer.
+        found = [one for one in found if one.by != "none"]
     return found[:_MOST_CITATIONS]
+
+
+def _could_be_proved(answer: str, sentence: Sentence) -> bool:
+    """Whether it is told of a sentence that no passage supports it. Not of code, of what leads to
+    something else or asks it, of a few words such as "I hope this helps.", and of what was cut."""
+    words = sentence.words.rstrip("*_ \n")
+    if _PLEASANTRY.match(words) or words.endswith(_LEADING):
+        return False
+    if sentence.end == len(answer) and not words.endswith(_ENDING):
+        return False
+    if any(first < sentence.end and sentence.start < last for first, last in _blocks_of(answer)):
+        return False
+    return len(set(index_words(sentence.words)) - STOP_WORDS) >= _LEAST_WORDS
+
+
+def _blocks_of(answer: str) -> Iterator[tuple[int, int]]:
+    """Code and formulas that stand alone."""
+    for match in _LITERAL.finditer(answer):
+        if match[0].lstrip().startswith(("```", "~~~", "$$", "\\[")):
+            yield match.span()
 
 
 def _claims_nothing(sentence: Sentence) -> bool:
@@ -92,8 +134,41 @@ def marks_of(citations: Sequence[Citation]) -> dict[int, list[list[int]]]:
     """Every cited passage by its number, with all that is marked in it, in order, each once."""
     marks: dict[int, set[tuple[int, int]]] = {}
     for citation in citations:
-        marks.setdefault(citation.n, set()).update(citation.marks)
+        if citation.by != "none":
+            marks.setdefault(citation.n, set()).update(citation.marks)
     return {n: [list(mark) for mark in sorted(ranges)] for n, ranges in sorted(marks.items())}
+
+
+def with_numbers(
+    answer: str, citations: Sequence[Mapping[str, Any]], known: Collection[int]
+) -> str:
+    """`answer` with the numbers of what the server has matched, as "[1]" behind the sentences;
+    those that the model wrote stand there. `citations` as they are stored. Neighbouring sentences
+    that rest on the same source have one number, behind the last; code, and lines that would no
+    longer be what they are, have none."""
+    literal = [match.span() for match in _LITERAL.finditer(answer)]
+    parts, at = [], 0
+    for one, following in zip_longest(citations, citations[1:]):
+        if one["by"] != "match" or one["n"] not in known or _goes_on(answer, one, following):
+            continue
+        end = int(one["end"])
+        while end > at and (answer[end - 1].isspace() or answer[end - 1] == "|"):
+            end -= 1
+        line = answer[answer.rfind("\n", 0, end) + 1 : end]
+        is_literal = any(first < end < last for first, last in literal)
+        if end <= at or is_literal or _FRAGILE_LINE.match(line):
+            continue
+        parts += [answer[at:end], f" [{one['n']}]"]
+        at = end
+    return "".join([*parts, answer[at:]])
+
+
+def _goes_on(answer: str, one: Mapping[str, Any], following: Mapping[str, Any] | None) -> bool:
+    """Whether the next sentence rests on the same source."""
+    if following is None or (following["by"], following["n"]) != ("match", one["n"]):
+        return False
+    between = answer[one["end"] : following["start"]]
+    return not between.strip() and "\n" not in between
 
 
 def without_unknown(answer: str, known: Collection[int], quoted: Sequence[str] = ()) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from zoneinfo import ZoneInfo
 
-from server.app.citations import without_unknown
+from server.app.citations import with_numbers, without_unknown
 from server.app.record_words import finish_words, locator_words, word
 from server.app.records import notices
 from server.store.schema import Conversation, Feedback, Message, MessagePassage, MessageState
@@ -54,7 +54,7 @@ def _answer(
     say = partial(word, language)
     known = {passage.n for passage in passages if passage.used}
     texts = [question, *(passage.text for passage in passages)]
-    text = _with_numbers(answer, known)
+    text = with_numbers(answer.text, answer.citations or (), known)
     yield without_unknown(text, known, texts).strip() or f"*{say('record.noAnswer')}*"
     told = [_ended(answer, language)]
     told += [say("export.model", model=answer.model)] if answer.model else []
@@ -66,16 +66,6 @@ def _answer(
     if feedback is not None:
         note = f": {_line(feedback.note)}" if feedback.note else ""
         yield f"*{say('record.feedback')}: {say(f'record.{feedback.value}')}{note}*"
-
-
-def _with_numbers(answer: Message, known: Collection[int]) -> str:
-    """The answer's text with the numbers of the sources that sentences were matched with: those
-    that the model wrote stand in it."""
-    text = answer.text
-    matched = [one for one in answer.citations or () if one["by"] == "match" and one["n"] in known]
-    for one in sorted(matched, key=lambda one: -one["end"]):
-        text = f"{text[: one['end']]} [{one['n']}]{text[one['end'] :]}"
-    return text
 
 
 def _source(passage: MessagePassage, not_found: bool, language: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from server.app.citations import without_unknown
+from server.app.citations import with_numbers, without_unknown
 from server.app.records import notices, source_json, time_json
 from server.store.records import Asker, Record
 
@@ -147,11 +147,15 @@ def role_of(asker: Asker) -> str:
     return "guest" if asker.account_role == "guest" else "former"
 
 
-def shown_answer(record: Record) -> str:
-    """The answer as its reader sees it."""
+def shown_answer(record: Record, *, with_matches: bool = False) -> str:
+    """The answer as its reader sees it; `with_matches`: with the numbers that stand on the page
+    behind the sentences that name no source themselves."""
     known = {passage.n for passage in record.passages if passage.used}
     texts = [record.question.text, *(passage.text for passage in record.passages)]
-    return without_unknown(record.answer.text, known, texts)
+    text = record.answer.text
+    if with_matches:
+        text = with_numbers(text, record.answer.citations or (), known)
+    return without_unknown(text, known, texts)
 
 
 def _csv(rows: Sequence[Sequence[object]]) -> bytes:

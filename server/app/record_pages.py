@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,15 +11,22 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markdown_it import MarkdownIt
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from server.app.pages import LANGUAGES, WEB_ROOT, security_headers
+from server.app.paper_markdown import PaperMarkdown
 from server.app.record_json import RecordForm, shown_answer
 from server.app.record_words import asker_words, finish_words, locator_words, word
 from server.app.records import notices
 from server.store.records import Record
 from server.store.schema import Course, MessagePassage
+
+_PARTS = (
+    ("record.context", "record.contextValue", ("system", "passages", "history", "question")),
+    ("record.passages", "record.passagesValue", ("passages_used", "passages_dropped")),
+    ("record.turns", "record.turnsValue", ("turns_kept", "turns_dropped")),
+)
+"""What is told of the window: a row's name, its words, and what they name of the report."""
 
 
 class RecordPage:
@@ -42,9 +48,8 @@ class RecordPage:
             f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
             "form-action 'none'; frame-ancestors 'none'; sandbox allow-modals"
         )
-        # Links and images stay as they are written: paper follows none, and nothing is loaded.
-        self._markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-        self._markdown.disable(["link", "image", "autolink", "html_block", "html_inline"])
+        self._answer = PaperMarkdown()
+        self._source = PaperMarkdown(keeps_lines=True)
 
     def headers(self, host: str | None) -> dict[str, str]:
         """The page's headers."""
@@ -68,10 +73,16 @@ class RecordPage:
             asked_by=asker_words(language, form.label(record.asker)),
             asked_at=_time(record.question.created_at, zone),
             question=record.question.text,
-            answer=Markup(self._markdown.render(shown_answer(record))),
+            answer=self._answer.render(shown_answer(record, with_matches=True)),
             has_answer=bool(answer.text.strip()),
             notices=[notice[language] for notice in notices(answer)],
-            sources=[_source(passage, answer.not_found, language) for passage in record.passages],
+            sources=[
+                {
+                    **_source(passage, answer.not_found, language),
+                    "text": self._source.render(passage.text, passage.marks or ()),
+                }
+                for passage in record.passages
+            ],
             has_marks=any(passage.marks for passage in record.passages),
             feedback=record.feedback,
             facts=_facts(record, language),
@@ -91,19 +102,7 @@ def _source(passage: MessagePassage, not_found: bool, language: str) -> dict[str
         "title": passage.title,
         "locator": locator_words(language, passage),
         "note": word(language, key) if key else "",
-        "text": marked(passage.text, passage.marks or ()),
     }
-
-
-def marked(text: str, marks: Sequence[Sequence[int]]) -> Markup:
-    """`text` as HTML with these ranges marked."""
-    parts, end = [], 0
-    for start, stop in sorted((start, stop) for start, stop in marks):
-        start = max(start, end)
-        if start < stop:
-            parts += [escape(text[end:start]), Markup("<mark>{}</mark>").format(text[start:stop])]
-            end = stop
-    return Markup("").join([*parts, escape(text[end:])])
 
 
 def _facts(record: Record, language: str) -> list[tuple[str, str]]:
@@ -113,16 +112,13 @@ def _facts(record: Record, language: str) -> list[tuple[str, str]]:
     facts = [(say("record.id"), answer.id), (say("record.model"), answer.model or "–")]
     facts.append((say("record.finish"), finish_words(language, answer)))
     if usage:
-        tokens = f"{usage.get('prompt_tokens')}, {usage.get('completion_tokens')}"
-        facts.append((say("record.tokens"), tokens))
+        tokens = {"prompt": usage.get("prompt_tokens"), "answer": usage.get("completion_tokens")}
+        facts.append((say("record.tokens"), say("record.tokensValue", **tokens)))
     if timing.get("total_ms") is not None:
-        seconds = say("record.seconds", n=f"{timing['total_ms'] / 1000:.1f}")
+        seconds = say("record.seconds", n=f"{timing['total_ms'] / 1000:,.1f}")
         facts.append((say("record.time"), seconds))
     if context:
-        parts = ("system", "passages", "history", "question")
-        counts = ("passages_used", "passages_dropped", "turns_kept", "turns_dropped")
-        facts.append((say("record.window"), str(context.get("window"))))
-        shown = ", ".join(str(context.get(name)) for name in parts)
-        facts.append((say("record.context"), shown))
-        facts.append((say("record.kept"), ", ".join(str(context.get(name)) for name in counts)))
+        facts.append((say("record.window"), say("record.windowValue", n=context.get("window"))))
+        for name, words, fields in _PARTS:
+            facts.append((say(name), say(words, **{field: context.get(field) for field in fields})))
     return facts

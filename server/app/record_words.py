@@ -33,12 +33,17 @@ def _catalogue(language: str) -> dict[str, str]:
 
 
 def word(language: str, key: str, **values: object) -> str:
-    """One string with its values filled in. Of a counted one, whose number is `n`, the form for
-    one thing where the language has it."""
+    """One string with its values filled in, numbers as the page writes them: 1,100. Of a counted
+    one, whose number is `n`, the form for one thing where the language has it; what is not known
+    is a dash."""
     catalogue = _catalogue(language)
     if values.get("n") == 1 and f"{key}.one" in catalogue:
         key = f"{key}.one"
-    return catalogue[key].format_map(values)
+    return catalogue[key].format_map({name: _shown(value) for name, value in values.items()})
+
+
+def _shown(value: object) -> object:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else value
 
 
 def in_all_languages(key: str, **values: object) -> dict[str, str]:

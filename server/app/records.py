@@ -8,7 +8,8 @@ What the message JSON (and the events of a run) say of sources:
   `[{"n", "start", "end", "marks", "by"}]` in the order of the text: passage `n` stands behind
   characters `start` to `end` of `text` (in Unicode code points). `by` is `model` for a marker that
   the model wrote, whose range is the marker's own; `match` for a sentence that names nothing and
-  that a sentence of the passage supports: its chip belongs at `end`.
+  that a sentence of the passage supports: its chip belongs at `end`; `none` for a sentence that no
+  passage supports, in an answer of which others are supported: `n` is 0, `marks` is empty.
 - each passage has `place` (`{"page", "to_page", "slide", "row", …}`, what applies, or null),
   `is_cited`, and `marks`, `[[start, end], …]`: the characters of its own `text` (code points again)
   that support the answer, to be marked in the panel. A citation's own `marks` are its share.
@@ -166,26 +167,25 @@ def error_fields(detail: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def passage_json(passage: ShownPassage, *, with_text: bool = True) -> dict[str, Any]:
+def passage_json(passage: ShownPassage) -> dict[str, Any]:
     """A passage as the page gets it, in events and in stored messages alike."""
-    text = {"text": passage.text} if with_text else {}
     return {
         "n": passage.n,
         "id": passage.passage_id,
         "material": passage.material_id,
         "title": passage.title,
         "locator": passage.locator,
-        **text,
+        "text": passage.text,
         "score": passage.score,
         "used": passage.used,
         "place": passage.place,
     }
 
 
-def source_json(passage: MessagePassage, *, with_text: bool = True) -> dict[str, Any]:
+def source_json(passage: MessagePassage) -> dict[str, Any]:
     """A stored passage with what of it supports the answer."""
     return {
-        **passage_json(passage, with_text=with_text),
+        **passage_json(passage),
         "is_cited": passage.is_cited,
         "marks": passage.marks or [],
     }
@@ -200,11 +200,8 @@ def message_json(
     message: Message,
     passages: Sequence[MessagePassage] = (),
     feedback: Feedback | None = None,
-    *,
-    with_texts: bool = True,
 ) -> dict[str, Any]:
-    """A stored message with how it ended, and what its reader thinks of it. `with_texts` False:
-    its passages come without `text`, and may be read without.
+    """A stored message with how it ended, and what its reader thinks of it.
 
     `max_tokens` and `options` are those of the last part of an answer; what each part was allowed
     and used stands in `usage.parts`, where there are several. `can_undo`: the last part can be
@@ -225,7 +222,7 @@ def message_json(
         "usage": message.usage,
         "timing": message.timing,
         "context": message.context,
-        "passages": [source_json(passage, with_text=with_texts) for passage in passages],
+        "passages": [source_json(passage) for passage in passages],
         "passages_dropped": (message.context or {}).get("passages_dropped", 0),
         "not_found": message.not_found,
         "citations": message.citations,

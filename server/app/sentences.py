@@ -17,9 +17,13 @@ _DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 # Latin full stop ends one only before a blank and a new beginning: "e.g. this", "p. 41", "3.5".
 _CLOSERS = r"[\"'”’」』）)\]*_]*"
 _CITED = r"(?:\s*[\[【]\d{1,2}(?:\s*[,，、]\s*\d{1,2})*[\]】])*"
+# Nor behind a title, or a word that a name follows: "Dr. Lin", "polling vs. SSE".
+_ABBREVIATED = "".join(
+    rf"(?<!\b{word})" for word in ("Dr", "Prof", "Mr", "Mrs", "Ms", "St", "vs", "cf")
+)
 _END = re.compile(
     rf"(?:[。！？；]{_CLOSERS}{_CITED}|[!?]{_CLOSERS}{_CITED}(?=\s)|"
-    rf"\.{_CLOSERS}{_CITED}(?=\s+[^\sa-z0-9,;:)\]]))"
+    rf"{_ABBREVIATED}\.{_CLOSERS}{_CITED}(?=\s+[^\sa-z0-9,;:)\]]))"
 )
 
 

@@ -173,6 +173,20 @@ class Conversations:
                 )
             )
 
+    async def carried_on(self, conversation: Conversation) -> list[Conversation]:
+        """The conversations of the same user that carry this one on, oldest first."""
+        messages = select(Message.id).where(Message.conversation_id == conversation.id)
+        async with self._database.session() as session:
+            rows = await session.scalars(
+                select(Conversation)
+                .where(
+                    Conversation.user_id == conversation.user_id,
+                    Conversation.carried_from.in_(messages),
+                )
+                .order_by(Conversation.created_at, Conversation.id)
+            )
+            return list(rows)
+
     async def rename(self, user_id: str, conversation_id: str, title: str) -> bool:
         """Gives the user's conversation another title; when it was last used stays. False: there
         is none."""

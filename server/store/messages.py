@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import defer, undefer
+from sqlalchemy.orm import undefer
 
 from server.store.answer_values import (
     Opened,
@@ -323,18 +323,14 @@ class Messages:
             path.append(by_id[parent])
         return path[::-1]
 
-    async def passages(
-        self, answer_ids: Sequence[str], *, with_texts: bool = True
-    ) -> dict[str, list[MessagePassage]]:
-        """The passages of each answer, in order of `n`; their texts only `with_texts`."""
+    async def passages(self, answer_ids: Sequence[str]) -> dict[str, list[MessagePassage]]:
+        """The passages of each answer, in order of `n`."""
         found: dict[str, list[MessagePassage]] = defaultdict(list)
         query = (
             select(MessagePassage)
             .where(MessagePassage.message_id.in_(answer_ids))
             .order_by(MessagePassage.message_id, MessagePassage.n)
         )
-        if not with_texts:
-            query = query.options(defer(MessagePassage.text, raiseload=True))
         async with self._database.session() as session:
             rows = await session.scalars(query)
             for row in rows:

@@ -140,6 +140,8 @@ def _kind(words: str) -> Kind | None:
 def _week(words: str) -> int | None:
     keys = [word for word in index_words(words) if word.startswith(_WEEK_KEY)]
     short = _SHORT_WEEK.search(words)
-    numbers = [int(key.removeprefix(_WEEK_KEY)) for key in keys]
+    # A weekend has a key that begins alike.
+    found = (key.removeprefix(_WEEK_KEY) for key in keys)
+    numbers = [int(number) for number in found if number.isdecimal()]
     numbers += [int(short["n"])] if short else []
     return next((n for n in numbers if 1 <= n <= MAX_WEEK), None)

@@ -8,7 +8,7 @@ QUESTION = "When are office hours?"
 
 WITHOUT_CHIPS = """(prose) => {
   const copy = prose.cloneNode(true);
-  for (const chip of copy.querySelectorAll('.cite')) chip.remove();
+  for (const chip of copy.querySelectorAll('.cite, .unsourced')) chip.remove();
   return [...copy.childNodes].map((block) => block.textContent).join('\\n');
 }"""
 
@@ -32,7 +32,7 @@ class ChatPage:
     def text(self) -> str:
         """The newest answer's text as it stands, blanks at the ends removed; chips that lead to
         sources are no text."""
-        return str(self.answer.locator(".prose").evaluate(WITHOUT_CHIPS)).strip()
+        return str(self.answer.locator("> .prose").evaluate(WITHOUT_CHIPS)).strip()
 
     def ask(self, text: str = QUESTION) -> None:
         """Writes a question and sends it by Enter."""
@@ -44,7 +44,7 @@ class ChatPage:
     def wait_text(self, num_chars: int) -> str:
         """Waits until the newest answer has so many characters; its text then."""
         self.page.wait_for_function(
-            """(n) => [...document.querySelectorAll('.answer .prose')].at(-1)
+            """(n) => [...document.querySelectorAll('.answer > .prose')].at(-1)
                  ?.textContent.trim().length >= n""",
             arg=num_chars,
         )

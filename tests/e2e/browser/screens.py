@@ -84,6 +84,18 @@ def finished(chat: ChatPage, peer: ScriptedPeer) -> None:
     expect(chat.answer.locator("pre .hljs-keyword").first).to_be_visible()
 
 
+def partly_supported(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """What stands in the materials, and what the model has added."""
+    text = "The room is open from eight to nine [1]. Professor Whitfield opened it."
+    start = text.index("Professor")
+    added = {**citation(), "n": 0, "passage": None, "start": start, "end": len(text), "marks": []}
+    told = [citation(), {**added, "by": "none"}]
+    peer.answer([*opening(*sources()), *deltas(text, 40), *told, finish()])
+    chat.ask("When is the room open, and who opened it?")
+    chat.wait_end()
+    expect(chat.answer.locator(".unsourced")).to_have_count(1)
+
+
 def with_sources_open(chat: ChatPage, peer: ScriptedPeer) -> None:
     finished(chat, peer)
     for summary in chat.answer.locator(".left-out > summary, .source summary").all():
@@ -209,7 +221,58 @@ def with_sidebar(chat: ChatPage, peer: ScriptedPeer) -> None:
 def with_help(chat: ChatPage, peer: ScriptedPeer) -> None:
     open_sidebar(chat)
     chat.page.locator("#help").click()
-    expect(chat.page.locator("dialog[open]")).to_be_visible()
+    expect(chat.page.locator("dialog[open] .words")).to_be_visible()
+
+
+def with_help_on_keys(chat: ChatPage, peer: ScriptedPeer) -> None:
+    chat.page.keyboard.press("Control+/")
+    expect(chat.page.locator("dialog[open] .shortcuts")).to_be_visible()
+
+
+def with_a_word_explained(chat: ChatPage, peer: ScriptedPeer) -> None:
+    with_details(chat, peer)
+    chat.answer.locator(".meter .help-link").click()
+    expect(chat.page.locator("dialog[open] .word-asked")).to_be_in_viewport()
+
+
+def with_versions(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """A question in other words, whose answer was made again: two switchers."""
+    finished(chat, peer)
+    chat.page.locator(".question-edit").last.click()
+    chat.page.locator(".question-input").fill("When does it open?")
+    chat.page.locator(".question-input").press("Enter")
+    expect(chat.page.locator(".question .versions")).to_contain_text("2/2")
+    chat.wait_end()
+    chat.answer.locator("[data-action=regenerate]").click()
+    expect(chat.answer.locator(".versions")).to_contain_text("2/2")
+    chat.wait_end()
+
+
+def continued(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """An answer of two parts."""
+    ended("max_tokens", can_continue=True, limit=512)(chat, peer)
+    start = {**opening()[2], "continued": True}
+    peer.answer([start, *deltas(TEXT[36:], 40), citation(), {**finish(), "can_undo": True}])
+    chat.answer.locator("[data-action=continue]").click()
+    expect(chat.answer.locator(".seam")).to_have_count(1)
+    chat.wait_end()
+
+
+def with_a_seam_explained(chat: ChatPage, peer: ScriptedPeer) -> None:
+    continued(chat, peer)
+    chat.answer.locator(".seam").click()
+    expect(chat.answer.locator(".seam-note button")).to_be_focused()
+
+
+def carried(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """A conversation that begins with a summary which does not hold all, and its first question."""
+    ended("context_window", limit=4096)(chat, peer)
+    context = {**opening()[1], "passages": 0, "turns": 6, "turns_left_out": 3}
+    summary = "You asked when the room is open.\n\n- It opens at **eight**.\n- Bring a card."
+    peer.answer([context, opening()[2], *deltas(summary, 20), finish()])
+    chat.answer.locator("[data-action=carry]").click()
+    expect(chat.page.locator(".summary .notice")).to_be_visible()
+    finished(chat, peer)
 
 
 STATES: dict[str, State] = {
@@ -220,6 +283,7 @@ STATES: dict[str, State] = {
     "writing": writing,
     "finished": finished,
     "sources": with_sources_open,
+    "partly_supported": partly_supported,
     "details": with_details,
     "preview": with_preview,
     "panel": with_panel,
@@ -239,5 +303,11 @@ STATES: dict[str, State] = {
     "renaming": renaming,
     "deleting": deleting,
     "help": with_help,
+    "help_keys": with_help_on_keys,
+    "help_word": with_a_word_explained,
+    "versions": with_versions,
+    "continued": continued,
+    "seam": with_a_seam_explained,
+    "carried": carried,
 }
 """On one page after another: a state begins where the page is fresh."""

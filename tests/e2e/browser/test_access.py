@@ -42,7 +42,7 @@ def test_a_state_of_the_chat_breaches_no_rule(open_chat: OpenChat, state: str) -
     assert in_both_themes(lead(open_chat, state, **DESKTOP).page) == {}
 
 
-@pytest.mark.parametrize("state", ["empty", "sources", "cut", "panel"])
+@pytest.mark.parametrize("state", ["empty", "sources", "cut", "panel", "help_word", "versions"])
 def test_a_phone_in_chinese_breaches_no_rule(open_chat: OpenChat, state: str) -> None:
     chat = lead(open_chat, state, **PHONE, locale="zh-CN")
     assert in_both_themes(chat.page) == {}

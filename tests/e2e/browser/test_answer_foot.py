@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.browser.chat_page import ChatPage
+from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import (
     TIMING,
     USAGE,
@@ -75,8 +79,36 @@ def test_thanks_are_said_when_the_server_has_stored_it(chat: ChatPage, peer: Scr
     told = peer.sent("feedback")[-1]
     assert (told["message"], told["value"]) == ("a1", "up")
     peer.tell({"type": "done", "id": told["id"]})
-    thanks = "Thank you. Your teacher can see this, and your note if you write one."
-    expect(note).to_have_text(thanks)
+    expect(note).to_have_text(
+        "Thank you. Your teacher sees this beside the question and the answer, with your note if "
+        "you write one. The answer stays as it is; press the thumb again to take this back."
+    )
+
+
+@pytest.mark.parametrize(
+    ("locale", "does", "reads"),
+    [
+        ("en", ": tell your teacher", "Your teacher reads this"),
+        ("zh-CN", "：告诉老师", "老师会看到你写的内容"),
+    ],
+)
+def test_a_thumb_says_what_it_does_and_who_reads_it(
+    open_chat: OpenChat, peer: ScriptedPeer, locale: str, does: str, reads: str
+) -> None:
+    chat = open_chat(before=peer.attach_to, locale=locale)
+    peer.answer([*opening(passage(1)), *deltas(TEXT), finish()])
+    chat.ask("What?")
+    chat.wait_end()
+    thumbs = chat.answer.locator(".thumb")
+    for thumb in thumbs.all():
+        for attribute in ("title", "aria-label"):
+            expect(thumb).to_have_attribute(attribute, re.compile(f"{does}$"))
+    thumbs.last.click()
+    expect(chat.answer.get_by_role("textbox")).to_have_attribute("placeholder", re.compile(reads))
+    # What is taken back is told to nobody.
+    thumbs.last.click()
+    expect(thumbs.last).to_have_attribute("aria-pressed", "false")
+    assert [told["value"] for told in peer.sent("feedback")] == ["down", "none"]
 
 
 def test_a_thumb_down_asks_why(chat: ChatPage, peer: ScriptedPeer) -> None:

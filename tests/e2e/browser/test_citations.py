@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from playwright.sync_api import expect
 
+from tests.e2e.browser.axe import violations
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import Event, ScriptedPeer, deltas, finish, opening, passage
 
@@ -51,7 +53,9 @@ def test_a_chip_stands_behind_the_sentence_and_marks_what_supports_it(open_chat:
         chat.page.keyboard.press("Escape")
     # The card marks all of them.
     chat.answer.locator(".source summary").first.click()
-    expect(chat.answer.locator(".source").first.locator("mark")).to_have_count(2)
+    marks = chat.answer.locator(".source").first.locator("mark")
+    expect(marks.first).to_be_visible()
+    assert "".join(marks.all_text_contents()) == "The door opens at eight.It closes at nine sharp."
     expect(chat.answer.locator(".source-locator").first).to_have_text("page 4 › Doors")
 
 
@@ -105,6 +109,34 @@ def test_an_answer_without_support_says_so(open_chat: OpenChat) -> None:
     expect(chat.answer.locator(".finish")).to_have_text("回答完整")
     supported = show(open_chat, "Bring a card.", no_support=False)
     expect(supported.answer.locator(".notice")).to_have_count(0)
+
+
+def test_a_sentence_without_a_source_is_marked_and_explained(open_chat: OpenChat) -> None:
+    known, made_up = "It opens at eight.", "The dean is Professor Whitfield. She came in spring."
+    text = f"{known} {made_up}\n\n- Nobody said that either, by the way."
+    first, second = made_up.split(". ", 1)
+    none = [
+        {**cited(text, part, 0, by="none"), "passage": None}
+        for part in (f"{first}.", second, "- Nobody said that either, by the way.")
+    ]
+    supported = cited(text, known, 1, "The door opens at eight.")
+    chat = show(open_chat, text, supported, *none)
+    prose = chat.answer.locator("> .prose")
+    expect(prose.locator("p")).to_have_text(f"{known}1 {made_up}?")
+    expect(prose.locator("li")).to_have_text("Nobody said that either, by the way.?")
+    assert chat.text.replace("\n", "") == text.replace("\n", "").replace("- ", "")
+    marks = prose.get_by_role("button", name="No passage that was read supports this")
+    expect(marks).to_have_count(2)
+    chat.page.get_by_role("button", name="中文").click()
+    expect(prose.locator(".unsourced").first).to_have_attribute(
+        "aria-label", re.compile("没有支持")
+    )
+    prose.locator(".unsourced").first.focus()
+    chat.page.keyboard.press("Enter")
+    expect(chat.page.locator("dialog[open] .word[data-word=citation]")).to_be_focused()
+    chat.page.keyboard.press("Escape")
+    expect(prose.locator(".unsourced").first).to_be_focused()
+    assert violations(chat.page, only=".answer") == []
 
 
 def test_a_thumb_is_sent_and_can_be_taken_back(open_chat: OpenChat) -> None:

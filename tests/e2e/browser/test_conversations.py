@@ -288,7 +288,8 @@ def test_a_conversation_is_exported(chat: ChatPage, tmp_path: Path) -> None:
     for action, kind in (("Export to read", "md"), ("Export as data", "jsonl")):
         with chat.page.expect_download() as download:
             choose(chat.page, SECOND, action)
-        assert download.value.suggested_filename.endswith(f".{kind}")
+        name = rf"Where is the lab \d{{4}}-\d\d-\d\d\.{kind}"
+        assert re.fullmatch(name, download.value.suggested_filename)
         download.value.save_as(tmp_path / kind)
         texts[kind] = (tmp_path / kind).read_text("utf-8")
     lines = [json.loads(line) for line in texts["jsonl"].splitlines()]

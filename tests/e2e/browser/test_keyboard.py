@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.ime import Ime
-from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, passage
 
 TABLE = """async () => {
   const main = document.querySelector('script[type="module"]').src;
@@ -32,9 +32,11 @@ def test_the_sheet_lists_every_shortcut(open_chat: OpenChat) -> None:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.get_by_role("button", name="Help and keyboard shortcuts").click()
-    sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
+    sheet = page.get_by_role("dialog", name="Help")
     expect(sheet).to_be_visible()
-    assert [url.rsplit("/", 1)[1] for url in requests] == ["help-sheet.js"]
+    sheet.get_by_role("tab", name="Keyboard").click()
+    loaded = [url.rsplit("/", 1)[1] for url in requests]
+    assert loaded == ["help-sheet.js", "help.en.json"]
     table: list[dict[str, Any]] = page.evaluate(TABLE)
     rows = sheet.locator("tr")
     expect(rows).to_have_count(len(table))
@@ -52,10 +54,57 @@ def test_the_sheet_lists_every_shortcut(open_chat: OpenChat) -> None:
     expect(sheet).to_have_count(0)
     expect(page.get_by_role("button", name="Help and keyboard shortcuts")).to_be_focused()
     page.keyboard.press("Control+/")
-    expect(sheet).to_be_visible()
+    expect(sheet.get_by_role("tab", name="Keyboard")).to_have_attribute("aria-selected", "true")
     # What is open above the page has its own keys.
     page.keyboard.press("Control+k")
     expect(sheet.get_by_role("button", name="Close")).to_be_focused()
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_the_words_of_the_page_are_explained(
+    open_chat: OpenChat, peer: ScriptedPeer, locale: str
+) -> None:
+    """From the button, and from where they stand, with the keyboard alone."""
+    chat = open_chat(before=peer.attach_to, locale=locale)
+    page = chat.page
+    peer.answer([*opening(passage(1), passage(2, used=False)), *deltas("Yes."), finish()])
+    chat.ask()
+    chat.wait_end()
+    button = page.locator("#help")
+    button.focus()
+    page.keyboard.press("Enter")
+    words = page.locator("dialog[open] .word")
+    expect(words).to_have_count(7)
+    for word in words.all():
+        expect(word.locator("dt")).not_to_have_text("")
+        assert len(word.locator("dd").inner_text()) > 20
+        assert "undefined" not in word.inner_text()
+    # The arrows go from tab to tab.
+    tabs = page.get_by_role("tab")
+    page.keyboard.press("Tab")
+    expect(tabs.first).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(tabs.last).to_be_focused()
+    expect(words.first).to_be_hidden()
+    expect(page.locator("dialog .shortcuts")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(words.first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+    chat.answer.locator(".details-toggle").click()
+    chat.answer.locator(".left-out > summary").click()
+    for opener, name in (
+        (chat.answer.locator(".meter .help-link"), "window"),
+        (chat.answer.locator(".left-out .help-link"), "passages"),
+        (chat.answer.locator(".details-links button"), "token"),
+    ):
+        opener.focus()
+        page.keyboard.press("Enter")
+        asked = page.locator(f"dialog[open] .word[data-word={name}]")
+        expect(asked).to_be_focused()
+        expect(asked).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Escape")
+        expect(opener).to_be_focused()
 
 
 def test_shortcuts_do_what_they_say(open_chat: OpenChat, peer: ScriptedPeer) -> None:

@@ -132,9 +132,19 @@ def test_a_summary_on_its_way_survives_a_reload(open_chat: OpenChat) -> None:
     first, again = peer.sent("carry")
     assert first == again
     peer.answer([opening()[-1], *deltas("It was about office hours."), finish()])
+    # Whose summary it is has gone with the page, and is read when there is something to read.
+    summary = {"id": "a2", "role": "summary", "state": "finished", "finish_detail": {"type": "eos"}}
+    stored = {
+        **{"id": "c2", "course": None, "title": "First (2)", "active_run": None},
+        "messages": [{**summary, "text": "It was about office hours."}],
+        "carried_from": {"message": "a1", "conversation": "c1", "title": "First"},
+        "carried_to": [],
+    }
+    chat.page.route("**/api/conversations/c2", lambda route: route.fulfill(json=stored))
     peer.accept(again)
     assert chat.wait_end() == "It was about office hours."
     expect(chat.page).to_have_url(re.compile("/c/c2$"))
+    expect(chat.answer.get_by_role("link", name="First", exact=True)).to_be_visible()
 
 
 def test_a_question_that_was_left_before_its_receipt_is_listed_with_it(

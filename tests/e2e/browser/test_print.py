@@ -97,3 +97,47 @@ def test_the_printed_colours_are_dark_on_white(open_chat: OpenChat) -> None:
       return Math.max(...color.match(/\\d+/g).slice(0, 3).map(Number)); }"""
     for selector in (".question-text", ".answer .prose p", ".source-title", ".answer th"):
         assert chat.page.evaluate(brightness, selector) < 90, selector
+
+
+WEIGHTS = "The grade:\n\n| Part | Weight |\n| --- | ---: |\n| Labs | 40% |\n| **Exam** | 60% |"
+
+
+def test_sources_are_printed_with_their_numbers_and_without_markdown(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    text = "The exam weighs 60%."
+    row = "| **Exam** | 60% |"
+    start = WEIGHTS.index(row)
+    matched = {"type": "citation", "n": 1, "passage": "p1", "start": 0, "end": len(text)}
+    said = {**matched, "by": "match", "marks": [[start, start + len(row)]]}
+    sources = [{**passage(1), "text": WEIGHTS}, passage(2)]
+    peer.answer([*opening(*sources), *deltas(text), said, finish()])
+    chat.ask("What does the exam weigh?")
+    chat.wait_end()
+    paper = " ".join(printed(chat.page, tmp_path))
+    assert "The exam weighs 60%. [1]" in paper.replace("60%.[1]", "60%. [1]")
+    assert re.search(r"\[1\]\s*Material 1", paper)
+    assert "Labs" in paper
+    assert "|" not in paper
+    assert "**" not in paper
+    # The same on the screen, where a card's text is there as soon as it is opened.
+    chat.answer.locator(".source summary").first.click()
+    card = chat.answer.locator(".source").first
+    expect(card.locator("td")).to_have_text(["Labs", "40%", "Exam", "60%"])
+    assert "".join(card.locator("mark").all_text_contents()) == "Exam60%"
+    expect(chat.answer.locator(".source-text")).to_have_count(2)
+
+
+def test_a_card_has_its_text_once_however_often_it_is_opened(open_chat: OpenChat) -> None:
+    chat = open_chat(before=(peer := ScriptedPeer()).attach_to)
+    finished(chat, peer)
+    expect(chat.answer.locator(".source-text")).to_have_count(0)
+    summary = chat.answer.locator(".source summary").first
+    for _ in range(3):
+        summary.click()
+    chat.page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    chat.page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+    expect(chat.answer.locator(".source-text")).to_have_count(4)
+    expect(chat.answer.locator(".source").first.locator("mark")).to_have_count(1)

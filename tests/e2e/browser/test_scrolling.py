@@ -147,6 +147,36 @@ def test_a_small_step_up_is_not_taken_back(open_chat: OpenChat) -> None:
     assert max(chat.page.evaluate("() => window.offBottom")) <= 1
 
 
+@pytest.mark.parametrize(("width", "height"), [(320, 568), (320, 256), (1280, 800)])
+def test_the_way_to_the_newest_covers_nothing(open_chat: OpenChat, width: int, height: int) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to, viewport={"width": width, "height": height})
+    peer.answer([*opening(), *deltas(TEXT[:4000], 200), finish()])
+    ask(chat)
+    is_quiet(chat.page)
+    chat.page.locator("#scroll").evaluate("(area) => area.scrollTo(0, 0)")
+    newest = chat.page.get_by_role("button", name="Newest")
+    expect(newest).to_be_visible()
+    parts = [newest, *(chat.page.locator(part) for part in ("#scroll", "#composer"))]
+    boxes = [part.bounding_box() for part in parts]
+    for other in boxes[1:]:
+        assert boxes[0] is not None
+        assert other is not None
+        is_apart = (
+            boxes[0]["y"] >= other["y"] + other["height"]
+            or other["y"] >= boxes[0]["y"] + boxes[0]["height"]
+            or boxes[0]["x"] >= other["x"] + other["width"]
+        )
+        assert is_apart, boxes
+    # Where it has gone, the bottom is the bottom still.
+    newest.click()
+    expect(newest).to_be_hidden()
+    chat.page.wait_for_function(
+        """() => { const area = document.querySelector('#scroll');
+             return area.scrollHeight - area.scrollTop - area.clientHeight < 2; }"""
+    )
+
+
 def test_a_list_that_gets_blank_lines_does_not_move(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to)

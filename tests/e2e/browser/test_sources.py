@@ -173,6 +173,78 @@ def test_the_first_tap_previews_and_the_second_opens(open_chat: OpenChat) -> Non
     expect(panel).to_be_visible()
 
 
+@pytest.mark.parametrize("width", [320, 360, 390])
+@pytest.mark.parametrize("height", [560, 844])
+def test_the_preview_on_a_phone_shows_the_way_on_whole(
+    open_chat: OpenChat, width: int, height: int
+) -> None:
+    """However long the title, the place and the text are."""
+    long = "A rather long sentence about doors, cards and hours. " * 12
+    chat = show(
+        open_chat,
+        text=long + CLOSING + long,
+        viewport={"width": width, "height": height},
+        has_touch=True,
+        is_mobile=True,
+    )
+    chat.answer.locator(".cite").first.tap()
+    preview = preview_of(chat)
+    button = preview.get_by_role("button", name="Read in the material")
+    # A title of two lines and a place of many headings.
+    preview.evaluate(
+        """(box) => {
+             box.querySelector('.preview-title').textContent = 'A long title of a file '.repeat(6);
+             box.querySelector('.preview-locator').textContent = 'Part › Chapter › '.repeat(9);
+             dispatchEvent(new Event('scroll')); }"""
+    )
+    inner, outer = button.bounding_box(), preview.bounding_box()
+    assert inner is not None
+    assert outer is not None
+    assert outer["x"] >= 0
+    assert outer["x"] + outer["width"] <= width
+    assert outer["y"] >= 0
+    assert inner["height"] >= 40
+    assert inner["y"] >= outer["y"]
+    assert inner["y"] + inner["height"] <= outer["y"] + outer["height"]
+    # The text gives way, and is there to be scrolled to.
+    assert preview.locator(".preview-text").evaluate("(text) => text.clientHeight") > 18
+    button.tap()
+    expect(chat.page.locator("#source-panel")).to_be_visible()
+
+
+def test_shift_escape_leads_to_the_question_at_once(open_chat: OpenChat) -> None:
+    chat = show(open_chat, viewport={"width": 1300, "height": 800})
+    chip, preview = chat.answer.locator(".cite").first, preview_of(chat)
+    chat.question.focus()
+    for _ in range(40):
+        chat.page.keyboard.press("Shift+Tab")
+        if chip.evaluate("(chip) => chip === document.activeElement"):
+            break
+    expect(preview).to_be_visible()
+    chat.page.keyboard.press("Shift+Escape")
+    expect(chat.question).to_be_focused()
+    expect(preview).to_be_hidden()
+    # Also from the panel, beside the transcript and above it.
+    for width in (1300, 700):
+        chat.page.set_viewport_size({"width": width, "height": 800})
+        chip.click()
+        expect(chat.page.locator("#source-panel .panel-close")).to_be_focused()
+        chat.page.keyboard.press("Shift+Escape")
+        expect(chat.page.locator("#source-panel")).to_be_hidden()
+        expect(chat.question).to_be_focused()
+
+
+def test_the_preview_of_a_table_shows_no_bars(open_chat: OpenChat) -> None:
+    table = f"Hours:\n\n| Day | What |\n| --- | --- |\n| Monday | {CLOSING} |\n| Friday | closed |"
+    chat = show(open_chat, text=table)
+    chat.answer.locator(".cite").first.hover()
+    preview = preview_of(chat).locator(".preview-text")
+    expect(preview).to_contain_text("Monday · ")
+    expect(preview).to_contain_text("Friday · closed")
+    assert "|" not in preview.inner_text()
+    assert "---" not in preview.inner_text()
+
+
 def test_the_panel_reads_a_part_and_adds_the_others(open_chat: OpenChat) -> None:
     lines = [f"Line {n} of a very long file, 很长。" for n in range(4000)]
     materials = Materials("\n\n".join(lines), "markdown", lines[2000])

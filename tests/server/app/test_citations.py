@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app.citations import MARKER, cite, marks_of, without_unknown
+from server.app.citations import MARKER, cite, marks_of, with_numbers, without_unknown
 from server.app.support import Support
 
 CITATIONS_JS = Path(__file__).parents[3] / "web" / "static" / "js" / "answer" / "citations.js"
@@ -169,3 +169,78 @@ def test_shares_grow_with_what_is_said_in_the_passage() -> None:
     assert part is not None
     assert whole.share == 1.0
     assert 0.5 <= part.share < 1.0
+
+
+def numbered(answer: str, *sentences: tuple[str, int]) -> str:
+    """`answer` with the numbers of what was matched with these sources."""
+    stored = [
+        {"n": n, "start": answer.index(part), "end": answer.index(part) + len(part), "by": "match"}
+        for part, n in sentences
+    ]
+    return with_numbers(answer, stored, {1, 2})
+
+
+def test_a_matched_sentence_gets_its_number_where_it_ends() -> None:
+    assert numbered("It opens. It closes.", ("It opens.", 1), ("It closes.", 2)) == (
+        "It opens. [1] It closes. [2]"
+    )
+    assert numbered("It opens. It closes.", ("It opens.", 3)) == "It opens. It closes."
+
+
+def test_neighbours_of_one_source_share_a_number() -> None:
+    both = (("It opens.", 1), ("It closes.", 1))
+    assert numbered("It opens. It closes.", *both) == "It opens. It closes. [1]"
+    assert numbered("It opens.\n\nIt closes.", *both) == "It opens. [1]\n\nIt closes. [1]"
+
+
+def test_a_number_never_breaks_a_table_or_code() -> None:
+    table = "| a | b |\n| - | - |\n| it | opens |\n"
+    assert numbered(table, ("| it | opens |", 1)) == table.replace("opens |", "opens [1] |")
+    code = "```\nx = 1\ny = 2\n```\nEnd."
+    for part in ("x = 1", "y = 2\n```"):
+        assert numbered(code, (part, 1)) == code
+    assert numbered("1.\n\nYes.", ("1.", 1)) == "1.\n\nYes."
+
+
+def unproved(answer: str, question: str = "?") -> list[str]:
+    """What of an answer no passage supports, in its own words."""
+    return [answer[one.start : one.end] for one in cite(answer, question, ALL) if one.by == "none"]
+
+
+def test_the_part_of_an_answer_that_nothing_supports_is_told() -> None:
+    known = "Office hours are on Tuesday from 14:00 to 16:00 in room B204."
+    made_up = "The dean is Professor Whitfield, who was appointed in spring."
+    question = "When are office hours and who is the dean?"
+    assert unproved(f"{known} {made_up}", question) == [made_up]
+    [one] = [one for one in cite(f"{known} {made_up}", question, ALL) if one.by == "none"]
+    assert (one.n, one.marks) == (0, ())
+    short = "The dean is Dr. Smith."
+    assert unproved(f"{known} {short}", question) == [short]
+    zh = "期末考试不允许带笔记。院长是张伟教授，他的办公室在图书馆三楼。"
+    assert unproved(zh, "期末考试可以带笔记吗？院长是谁？") == [
+        "院长是张伟教授，他的办公室在图书馆三楼。"
+    ]
+    assert 0 not in marks_of(cite(f"{known} {made_up}", question, ALL))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("I hope this helps!", "Yes.", "Here is what the course materials say about that:"),
+        *("希望这对你有帮助。", "具体安排如下：", "Would you like to know anything more about it?"),
+        *("# Some heading about quite different things", "**Nothing that anybody has written**"),
+        "```\nprint(dean.office, whitfield, library, building)\n```",
+        # Cut in mid-sentence: nobody knows what it would have said.
+        "The dean of the whole faculty is Professor Whitfi",
+        # Who names a source is held to it elsewhere.
+        "The dean is Professor Whitfield, appointed in spring [1].",
+    ],
+)
+def test_what_claims_nothing_is_not_told(said: str) -> None:
+    answer = f"Office hours are on Tuesday from 14:00 to 16:00 in room B204.\n\n{said}"
+    assert unproved(answer) == []
+
+
+def test_an_answer_without_any_support_is_told_as_a_whole() -> None:
+    answer = "The dean is Professor Whitfield, who was appointed in spring."
+    assert cite(answer, "Who is the dean?", ALL) == []

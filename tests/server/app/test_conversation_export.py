@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -35,7 +37,11 @@ async def test_the_export_says_what_the_page_says(tmp_path: Path) -> None:
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "format")
     assert json.loads(lines[0])["kind"] == "conversation"
     assert english.headers["content-type"] == "text/markdown; charset=utf-8"
-    assert english.headers["content-disposition"].endswith('.md"')
+    day = r"\d{4}-\d\d-\d\d"
+    plain, wide = english.headers["content-disposition"].split("; ")[1:]
+    stem = "# When Are the office hours of the lab [1]"
+    assert re.fullmatch(rf'filename="{re.escape(stem)} {day}\.md"', plain)
+    assert re.fullmatch(rf"filename\*=UTF-8''{re.escape(quote(stem))}%20{day}\.md", wide)
     text = english.text
     assert text.startswith("# # When? Are the office hours of the lab [1]?\n")
     assert "> # When?\n> Are the office hours" in text, "a question is no heading"

@@ -127,3 +127,21 @@ def test_a_search_ends(text: str, passage: str) -> None:
     begin_s = time.monotonic()
     assert find(text, passage) is None
     assert time.monotonic() - begin_s < 20
+
+
+@pytest.mark.parametrize(
+    "filler",
+    ["word " * 20, "word " * 20 + "\n", "a\n\n", "- item\n", "1,2,3\n", "```\ncode\n", "字" * 50],
+)
+def test_a_part_of_a_large_text_is_no_larger_than_asked(filler: str) -> None:
+    """Whatever it is made of, and be it one line or one block of code."""
+    passage = "The zeppelin hangar opens on Saturdays."
+    half = filler * (1_000_000 // len(filler))
+    text = f"{half}\n{passage}\n{half}"
+    found = find(text, passage, near=0.4)
+    assert found is not None
+    assert text[slice(*found)] == passage
+    for place in (around(text, found, num_chars=24_000), part(text, found[0], 24_000)):
+        assert 20_000 < len(place.text) < 24_000 + 4 * 2_000
+        assert place.offset <= found[0]
+        assert passage in place.text

@@ -145,31 +145,15 @@ async def test_what_is_somebody_elses_is_not_there(site: Site) -> None:
         assert await listed(client, q="office hours", course="demo") == [mine]
         one = f"{LIST}/{theirs['conversation']}"
         assert (await client.patch(one, json={"title": "mine now"})).status_code == 404
-        for path in (one, f"{one}/export?format=md", f"/api/messages/{theirs['message']}/sources"):
+        for path in (one, f"{one}/export?format=md"):
             assert (await client.get(path)).status_code == 404
         assert (await client.delete(one)).status_code == 404
     assert (await site.conversation(theirs["conversation"], BOB))["title"].endswith("Bob?")
 
 
-async def test_a_brief_conversation_has_its_sources_elsewhere(site: Site) -> None:
-    conversation = await asked(site, "When are the office hours of the lab?")
-    async with site.client() as client:
-        whole = (await client.get(f"{LIST}/{conversation}")).json()
-        brief = (await client.get(f"{LIST}/{conversation}?sources=brief")).json()
-        answer = whole["messages"][1]
-        assert any(passage["marks"] for passage in answer["passages"])
-        told = (await client.get(f"/api/messages/{answer['id']}/sources")).json()
-        assert told == {"message": answer["id"], "passages": answer["passages"]}
-        for passage in answer["passages"]:
-            del passage["text"]
-        assert brief == whole
-        reply = await client.get(f"{LIST}/{conversation}?sources=none")
-        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "sources")
-
-
 async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
     conversation = await asked(site, "When are the office hours of the lab?")
-    path = f"{LIST}/{conversation}?sources=brief"
+    path = f"{LIST}/{conversation}"
     async with site.client() as client:
         first = await client.get(path)
         tag = first.headers["etag"]

@@ -308,6 +308,19 @@ def test_the_hash_changes_with_any_file(tmp_path: Path) -> None:
     assert len({first.version, changed.version, StaticTree.load(tmp_path).version}) == 3
 
 
+async def test_every_style_sheet_is_some_pages(client: httpx.AsyncClient) -> None:
+    sheets = re.compile(r'rel="stylesheet" href="/static/[0-9a-f]{16}/css/([\w-]+)\.css"')
+    linked = {
+        name
+        for path in ("/", *ENTRY_PAGES, *OWN_PAGES)
+        for name in sheets.findall((await client.get(path)).text)
+    }
+    assert linked == {path.stem for path in (STATIC / "css").glob("*.css")}
+    # Each is about one thing.
+    for path in (STATIC / "css").glob("*.css"):
+        assert len(path.read_text("utf-8").splitlines()) < 450, path.name
+
+
 def test_the_first_load_is_light() -> None:
     """Everything but formulas and highlighting, gzipped, stays below 250 KB."""
     eager = [
@@ -445,6 +458,13 @@ def test_every_error_code_of_the_protocol_has_its_words() -> None:
     for language in LANGUAGES:
         catalogue = load_catalogue(language)
         assert {code for code in ERROR_CODES if f"error.{code}" not in catalogue} == set()
+
+
+def test_every_meaning_of_the_help_sheet_is_there_and_used() -> None:
+    english, chinese = (load_catalogue(language, part="help") for language in LANGUAGES)
+    sheet = (STATIC / "js" / "shell" / "help-sheet.js").read_text("utf-8")
+    assert english.keys() == chinese.keys() == set(re.findall(r'"(meaning\.\w+)"', sheet))
+    assert all(text.strip() for text in (*english.values(), *chinese.values()))
 
 
 def test_the_catalogues_are_plain_json() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from server.app.record_pages import marked
 from server.service.messages import Feedback
 from tests.server.app.site import ALICE, new_key, open_site, write_course
 
@@ -51,17 +49,33 @@ async def test_nothing_on_the_page_is_code_or_loaded(tmp_path: Path) -> None:
     assert "提问记录" in chinese.text
 
 
-@given(
-    st.text(alphabet="ab<&>\n中", max_size=30),
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=4),
-)
-def test_marks_add_tags_and_change_no_text(text: str, marks: list[tuple[int, int]]) -> None:
-    ranges = [(a, b) for a, b in marks if a < b <= len(text)]
-    html = str(marked(text, ranges))
-    plain = re.sub(r"</?mark>", "", html)
-    assert plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") == text
-    inside = sum(
-        len(part.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-        for part in re.findall(r"<mark>(.*?)</mark>", html, re.S)
+async def test_paper_names_the_sources_and_shows_no_markdown(tmp_path: Path) -> None:
+    """What the page shows as chips, tables and separated numbers, paper says too."""
+    course = write_course(tmp_path / "course")
+    (course / "weights.en.md").write_text(
+        "# Weights\n\n## Grade\n\nThe **grade** is made of parts:\n\n| Part | Weight |\n"
+        "| --- | ---: |\n| Four labs | 40% |\n| Final exam | 60% |\n",
+        "utf-8",
     )
-    assert inside == len({place for a, b in ranges for place in range(a, b)})
+    said = "The final exam weighs 60%. The four labs weigh 40%."
+    async with open_site(tmp_path, lambda _: said) as site:
+        asked = await site.answer("How are the labs and the final exam weighted in the grade?")
+        answer = asked["accepted"][0]["message"]
+        async with site.client() as client:
+            reply = await client.get(f"/records/{answer}", headers={"accept-language": "en"})
+            chinese = await client.get(f"/records/{answer}", headers={"accept-language": "zh"})
+    page = html.unescape(re.sub(r"<[^>]+>", " ", reply.text.partition("</style>")[2]))
+    page = re.sub(r"\s+", " ", page)
+    cited = re.search(r"weigh 40%\. \[(\d)\]", page)
+    assert cited is not None, page
+    assert re.search(rf"\[{cited[1]}\] Weights", page), page
+    assert "| Four labs" not in page
+    assert "**" not in page
+    assert re.search(r"<td[^>]*>(<mark>)?Four labs", reply.text)
+    assert "<mark>Final exam</mark>" in reply.text
+    assert "style=" not in reply.text
+    window = int(asked["context"][0]["window"])
+    assert window >= 1000
+    assert f"{window:,} tokens" in page
+    assert f"{window:,} 个词元" in chinese.text
+    assert str(window) not in page

@@ -84,5 +84,5 @@ def test_each_loss_is_told_in_both_languages() -> None:
     assert list(told) == ["window_full", "history_cut", "passages_left_out"]
     assert told["passages_left_out"]["en"] == "5 of 8 found passages used."
     assert "8" in told["passages_left_out"]["zh"]
-    assert "2048" in told["window_full"]["zh"]
+    assert "2,048" in told["window_full"]["zh"]
     assert notices(Message(finish_detail={"type": "eos"}, context=None)) == []

@@ -27,6 +27,10 @@ def texts(text: str) -> list[str]:
             "See e.g. the notes on p. 41 or 3.5 of them.",
             ["See e.g. the notes on p. 41 or 3.5 of them."],
         ),
+        (
+            "Ask Dr. Lin or Prof. Yue about polling vs. SSE. No. Ask Omar.",
+            ["Ask Dr. Lin or Prof. Yue about polling vs. SSE.", "No.", "Ask Omar."],
+        ),
         ('He said "no." Then he left.', ['He said "no."', "Then he left."]),
         ("On Tuesday. [1] In B204 [2].", ["On Tuesday. [1]", "In B204 [2]."]),
         ("周二。[1]在 B204。", ["周二。[1]", "在 B204。"]),

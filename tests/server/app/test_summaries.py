@@ -77,6 +77,11 @@ async def test_a_summary_begins_a_conversation_that_goes_on(
             "title": QUESTION,
         }
         assert source["carried_from"] is None
+        link = {"message": answer, "conversation": made["id"], "title": made["title"]}
+        assert (source["carried_to"], made["carried_to"]) == ([link], [])
+        async with site.client() as client:
+            listed = (await client.get("/api/conversations")).json()["conversations"]
+        assert [one["carried_from"] for one in listed] == [answer, None]
         (summary,) = made["messages"]
         assert (summary["role"], summary["parent"], summary["text"]) == ("summary", None, SUMMARY)
         assert summary["context"]["turns"] == 2

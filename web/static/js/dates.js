@@ -3,6 +3,14 @@
 
 import { formatter, t } from "./i18n.js";
 
+/** A moment as short as tells it from others: the time, with its day where that is not today. */
+export function moment(date, now = new Date()) {
+  if (Number.isNaN(date.getTime())) return "";
+  const time = { hour: "numeric", minute: "2-digit" };
+  const isToday = date.toDateString() === now.toDateString();
+  return formatter("DateTimeFormat", isToday ? time : { month: "short", day: "numeric", ...time }).format(date);
+}
+
 /** The name of the group that `date` stands in: today, yesterday, the past week, a month. */
 export function dayGroup(date, now = new Date()) {
   if (Number.isNaN(date.getTime())) return t("sidebar.earlier");

@@ -93,7 +93,8 @@ async function load(name) {
   current = name;
 }
 
-async function readCatalogue(name) {
+/** The strings of a catalogue by its name. Raises an error where it is not there. */
+export async function readCatalogue(name) {
   const response = await fetch(new URL(`./i18n/${name}.json`, import.meta.url));
   if (!response.ok) throw new Error(`catalogue ${name}: ${response.status}`);
   return response.json();

@@ -10,7 +10,7 @@ import { BudgetNote } from "./shell/budget-note.js";
 import { Composer } from "./shell/composer.js";
 import { ConversationActions } from "./shell/conversation-actions.js";
 import { followConversations } from "./shell/conversation-news.js";
-import { pruneDrafts } from "./shell/drafts.js";
+import { editOf, keepEdit, pruneDrafts } from "./shell/drafts.js";
 import { Frame } from "./shell/frame.js";
 import { helpButton } from "./shell/help-button.js";
 import { languageButton } from "./shell/language-button.js";
@@ -60,7 +60,11 @@ const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll
   edit: (question, text) => chat.edit(question, text),
   choose: (message, direction) => chat.choose(message, direction),
   versions: (message) => chat.versions(message),
+  linksOf: (message) => chat.conversation.linksOf(message),
+  openConversation: ({ conversation, message }) => open(conversation, message),
   hold: (question) => chat.hold(question),
+  editOf: (question) => editOf(chat.conversation.id, question.id),
+  keepEdit: (question, text) => keepEdit(chat.conversation.id, question.id, text),
   isTooLong: (text) => composer.isTooLong(text),
   say,
   newConversation: startNew,
@@ -71,6 +75,12 @@ const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll
 
 function startNew() {
   opening.startNew();
+}
+
+/** Shows a conversation, at a message of it unless that is null. */
+async function open(id, message) {
+  const isShown = await opening.open(id);
+  if (isShown && message !== null && chat.turnTo(message)) transcript.reveal(message);
 }
 
 function listConversations() {
@@ -115,10 +125,7 @@ composer.addEventListener("stop", () => chat.stop());
 composer.addEventListener("change", () => budget.update(composer.text));
 
 sidebar.addEventListener("new", startNew);
-sidebar.addEventListener("open", async ({ detail }) => {
-  const isShown = await opening.open(detail.id);
-  if (isShown && detail.message !== null && chat.turnTo(detail.message)) transcript.reveal(detail.message);
-});
+sidebar.addEventListener("open", ({ detail }) => open(detail.id, detail.message));
 sidebar.addEventListener("course", ({ detail }) => {
   opening.changeCourse(detail);
   listConversations();

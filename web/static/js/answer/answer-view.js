@@ -4,6 +4,7 @@ import { AnswerText } from "./answer-text.js";
 import { joinCitations } from "./citations.js";
 import { element } from "../elements.js";
 import { forgetFrame, onRender } from "../frames.js";
+import { explain } from "./help-link.js";
 import { t } from "../i18n.js";
 import { SeamNote } from "./seam-note.js";
 import { citable } from "../sources/sources.js";
@@ -142,6 +143,7 @@ export class AnswerView {
   }
 
   #openCitation(event) {
+    if (event.target.closest(".unsourced") !== null) explain("citation");
     const chip = event.target.closest(".cite");
     if (chip === null) return;
     const n = Number(chip.dataset.n);

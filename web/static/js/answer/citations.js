@@ -1,5 +1,6 @@
 // Chips in an answer that lead to its sources: where the model names one as [1], and behind the
-// sentences that the server found support for. Numbers that no source has are dropped.
+// sentences that the server found support for. Numbers that no source has are dropped. Behind a
+// sentence that nothing supports stands a quiet mark instead.
 
 import { element } from "../elements.js";
 import { t } from "../i18n.js";
@@ -7,7 +8,7 @@ import { t } from "../i18n.js";
 /** The server has the same expression, and the same rules for what only looks like a marker. */
 const CITATION = /[[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]/g;
 const BEHIND_WORD = /[A-Za-z0-9_)\]]$/;
-const SKIPPED = "pre, code, a, .math, .cite";
+const SKIPPED = "pre, code, a, .math, .cite, .unsourced";
 /** A citation travels through Markdown as one private character, which says its index. */
 const FIRST_MARK = 0xe200;
 const MOST_MARKS = 256;
@@ -18,7 +19,7 @@ const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$|(?:(?:\d{1,9}[.)]|[-+*
 
 /**
  * The server's citations, with those of neighbouring sentences in one paragraph that rest on the
- * same source as one: behind the last of them, with the marks of all.
+ * same source, or on none, as one: behind the last of them, with the marks of all.
  */
 export function joinCitations(text, citations) {
   if (citations === null) return null;
@@ -27,8 +28,9 @@ export function joinCitations(text, citations) {
   for (const citation of citations) {
     const last = joined.at(-1);
     const isNext =
-      last?.by === "match" &&
-      citation.by === "match" &&
+      last !== undefined &&
+      last.by !== "model" &&
+      citation.by === last.by &&
       citation.n === last.n &&
       /^[^\S\n]*$/.test(text.slice(offset(last.end), offset(citation.start)));
     if (isNext) joined[joined.length - 1] = { ...citation, start: last.start, marks: [...last.marks, ...citation.marks] };
@@ -38,14 +40,14 @@ export function joinCitations(text, citations) {
 }
 
 /**
- * {text, seams} with a private character behind each sentence of `citations` that was matched;
- * `seams` are moved along.
+ * {text, seams} with a private character behind each sentence of `citations` that names no
+ * source itself; `seams` are moved along.
  */
 export function markCitations(text, seams, citations) {
   const clean = text.replace(MARKS, "\uFFFD");
   const offset = offsetsOf(clean);
   const marks = (citations ?? [])
-    .map((citation, index) => ({ index, at: citation.by === "match" ? markPlace(clean, offset(citation.end)) : null }))
+    .map((citation, index) => ({ index, at: citation.by === "model" ? null : markPlace(clean, offset(citation.end)) }))
     .filter(({ index, at }) => at !== null && index < MOST_MARKS)
     .sort((a, b) => a.at - b.at);
   let result = "";
@@ -136,15 +138,16 @@ function isNoMarker(match, numbers, before, isBehindMarker) {
   return before === "" && isBehindMarker ? false : BEHIND_WORD.test(before.replace(MARKS, ""));
 }
 
-/** What the server has found support for. */
+/** What the server has found support for, and what it has found none for. */
 function matched(text, passages, citations) {
   const parts = [];
   let end = 0;
   for (const match of text.matchAll(MARKS)) {
     const index = match[0].charCodeAt(0) - FIRST_MARK;
-    const n = citations?.[index]?.n;
+    const { n, by } = citations?.[index] ?? {};
     parts.push(text.slice(end, match.index));
-    if (passages.has(n)) parts.push(chip(n, passages.get(n), index));
+    if (by === "none") parts.push(unsourced());
+    else if (passages.has(n)) parts.push(chip(n, passages.get(n), index));
     end = match.index + 1;
   }
   return [...parts, text.slice(end)].filter((part) => part !== "");
@@ -160,6 +163,12 @@ export function nameChips(root, passages) {
 
 function chipName(n, { title }) {
   return t("source.cited", { n, title });
+}
+
+function unsourced() {
+  const name = t("source.none");
+  const translated = { "data-t-title": "source.none", "data-t-aria-label": "source.none" };
+  return element("button", { class: "unsourced", type: "button", title: name, "aria-label": name, ...translated }, "?");
 }
 
 function chip(n, passage, index = null) {

@@ -2,6 +2,7 @@
 
 import { element, icon } from "../elements.js";
 import { duration, formatter, number, plural, t } from "../i18n.js";
+import { helpWords } from "./help-link.js";
 import { meter } from "./meter.js";
 
 /** The drawer's content for an answer that has ended, or null where nothing is known of it. */
@@ -16,7 +17,7 @@ export function details(answer) {
       rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))),
     ),
     window,
-    answer.id !== null ? printLink(answer.id) : null,
+    element("p", { class: "details-links" }, answer.id !== null ? printLink(answer.id) : null, helpWords("token")),
   ];
 }
 
@@ -96,9 +97,5 @@ function isKnown(value) {
 
 function printLink(id) {
   const address = `/records/${encodeURIComponent(id)}`;
-  return element(
-    "p",
-    { class: "details-links" },
-    element("a", { class: "link-button", href: address, target: "_blank", rel: "noopener" }, icon("external"), t("details.print")),
-  );
+  return element("a", { class: "link-button", href: address, target: "_blank", rel: "noopener" }, icon("external"), t("details.print"));
 }

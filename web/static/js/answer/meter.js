@@ -2,6 +2,7 @@
 
 import { element } from "../elements.js";
 import { number, t } from "../i18n.js";
+import { helpMark } from "./help-link.js";
 
 const PARTS = ["system", "summary", "history", "passages", "question"];
 
@@ -25,7 +26,7 @@ export function meter(context) {
   return element(
     "div",
     { class: "meter" },
-    element("p", { class: "meter-title" }, t("context.title", { window: number(context.window) })),
+    element("p", { class: "meter-title" }, t("context.title", { window: number(context.window) }), helpMark("window", t("details.window"))),
     bar,
     element("ul", { class: "meter-legend" }, legend),
   );

@@ -45,6 +45,10 @@ export class SeamNote {
     }
     if (this.#box === null) {
       this.#box = element("div", { class: "seam-note", popover: "auto" });
+      // The browser closes it after all who hear of the key: with Shift, that leads on to the question.
+      this.#box.addEventListener("keydown", ({ key, shiftKey }) => {
+        if (key === "Escape" && shiftKey) this.close();
+      });
       this.#host.append(this.#box);
     }
     fill(this.#box, words, way);

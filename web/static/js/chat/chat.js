@@ -146,9 +146,9 @@ export class Chat extends EventTarget {
   /** Begins a new conversation with a summary of this one, up to `answer`. */
   carryOn(answer) {
     if (this.isBusy || answer.id === null) return;
-    const { course } = this.conversation;
+    const { id, course, title } = this.conversation;
     this.#loading += 1;
-    this.#show(new Conversation(null, course));
+    this.#show(new Conversation(null, course, { carriedFrom: { message: answer.id, conversation: id, title } }));
     this.#tell("carry");
     this.#send({ type: "carry", id: newId(), message: answer.id }, "append");
   }
@@ -331,7 +331,9 @@ export class Chat extends EventTarget {
     this.#tell("ended", answer);
     this.#return(answer);
     if (!this.conversation.has(answer)) return;
-    if (answer.isInDoubt) this.#elsewhere.reread();
+    // A summary that was on its way at a reload does not know whose it is.
+    const isUnlinked = answer.isSummary && this.conversation.carriedFrom === null;
+    if (answer.isInDoubt || isUnlinked) this.#elsewhere.reread();
     else this.#elsewhere.catchUp(this.conversation);
   }
 

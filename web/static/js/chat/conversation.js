@@ -8,6 +8,9 @@ const CHOICES = "lectern.leaf.";
 
 /**
  * `id` is null until the first question is accepted, `title` null while nobody has told it.
+ * `carriedFrom` is what its summary is of, null where it carries nothing on, and `carriedTo` what
+ * carries it on, each {message: the answer up to which the summary goes, conversation: id, title};
+ * the last two are null where that is no more.
  * Which branch is shown is this tab's own: the newest one, until its reader has chosen another.
  */
 export class Conversation {
@@ -17,18 +20,20 @@ export class Conversation {
   #choices;
   #path = null;
 
-  constructor(id, course, { title = null, messages = [] } = {}) {
+  constructor(id, course, { title = null, messages = [], carriedFrom = null, carriedTo = [] } = {}) {
     this.id = id;
     this.course = course;
     this.title = title;
+    this.carriedFrom = carriedFrom;
+    this.carriedTo = carriedTo;
     this.#tree = MessageTree.of(messages);
     this.#choices = new Map(id === null ? [] : JSON.parse(kept("sessionStorage", CHOICES + id) ?? "[]"));
     this.#leaf = this.#tree.leafFrom(null, this.#choices);
   }
 
   /** A conversation as the API tells it. */
-  static fromStore({ id, course, title, messages }) {
-    return new Conversation(id, course, { title, messages: messages.map(fromStore) });
+  static fromStore({ id, course, title, messages, carried_from: carriedFrom, carried_to: carriedTo }) {
+    return new Conversation(id, course, { title, messages: messages.map(fromStore), carriedFrom, carriedTo });
   }
 
   /** The shown branch, oldest message first. */
@@ -51,6 +56,21 @@ export class Conversation {
   /** Whether the last continuation of one of its answers is being taken back. */
   get isUndoing() {
     return this.#tree.all().some((message) => message instanceof Answer && message.isUndoing);
+  }
+
+  /** The conversations that a message leads to: {before: what a summary is of, or null, after: what
+   * carries on from an answer}. */
+  linksOf(message) {
+    const before = message.isSummary ? this.carriedFrom : null;
+    return { before, after: this.carriedTo.filter((link) => message.id !== null && link.message === message.id) };
+  }
+
+  /** Another conversation has another title, or is no more (null); whether this one leads to it. */
+  renameLink(id, title) {
+    const links = [this.carriedFrom, ...this.carriedTo].filter((link) => link?.conversation === id);
+    for (const link of links) Object.assign(link, { title, conversation: title === null ? null : id });
+    this.carriedTo = this.carriedTo.filter(({ conversation }) => conversation !== null);
+    return links.length > 0;
   }
 
   get(key) {
@@ -158,6 +178,8 @@ export class Conversation {
     });
     this.title = stored.title ?? this.title;
     this.course = stored.course;
+    this.carriedFrom = stored.carried_from ?? this.carriedFrom;
+    this.carriedTo = stored.carried_to ?? this.carriedTo;
     this.#tree = MessageTree.of([...messages, ...unsent]);
     this.#show(this.#tree.leafFrom(null, this.#choices));
   }

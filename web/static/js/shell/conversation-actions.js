@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { t } from "../i18n.js";
 import { confirm, prompt } from "./dialogs.js";
-import { keepDraft } from "./drafts.js";
+import { forgetDrafts } from "./drafts.js";
 
 const LONGEST_TITLE = 200;
 
@@ -42,7 +42,7 @@ export class ConversationActions extends EventTarget {
         // Deleted elsewhere meanwhile: as was wished.
         if (error.status !== 404) throw error;
       }
-      keepDraft(id, "");
+      forgetDrafts(id);
       this.#tell("deleted", { id });
     });
     this.#deleting.delete(id);

@@ -1,13 +1,15 @@
 // The conversations of a course by day, the latest first; or those that a search has found.
 
 import { api } from "../api.js";
-import { dayGroup } from "../dates.js";
-import { element, fill } from "../elements.js";
+import { dayGroup, moment } from "../dates.js";
+import { element, fill, icon } from "../elements.js";
 import { plural, t } from "../i18n.js";
 import { withMarks } from "../sources/places.js";
 import { menuFor } from "./conversation-menu.js";
 
 const PAGE = 60;
+/** Titles that begin with so many equal characters look the same on one line. */
+const ALIKE_CHARS = 24;
 
 /**
  * Events: "open" (detail: {id, message: the message that was found, or null}), "listed" (detail: the
@@ -86,7 +88,8 @@ export class ConversationList extends EventTarget {
     this.#shown = state;
     const focused = this.#focused();
     const row = this.#rows().findIndex((one) => one.contains(document.activeElement));
-    fill(this.#root, groups.map((group) => this.#section(group)), this.#foot(groups));
+    const alike = alikeOf(groups.flatMap(({ conversations }) => conversations));
+    fill(this.#root, groups.map((group) => this.#section(group, alike)), this.#foot(groups));
     const again = this.#root.querySelector(focused) ?? this.#neighbour(row);
     again?.focus({ preventScroll: true });
   }
@@ -146,7 +149,7 @@ export class ConversationList extends EventTarget {
     return [...groups].map(([name, conversations]) => ({ name, conversations }));
   }
 
-  #section({ name, conversations }) {
+  #section({ name, conversations }, alike) {
     return element(
       "section",
       {},
@@ -155,17 +158,21 @@ export class ConversationList extends EventTarget {
         "ul",
         {},
         conversations.map((conversation) =>
-          element("li", { class: "conversation-row" }, this.#link(conversation), menuFor(conversation, this.#actions)),
+          element("li", { class: "conversation-row" }, this.#link(conversation, alike.has(conversation)), menuFor(conversation, this.#actions)),
         ),
       ),
     );
   }
 
-  #link({ id, title, snippet }) {
+  /** `isAlike`: another title looks the same, so that all of it is shown, and when it was used. */
+  #link({ id, title, snippet, updated_at: time, carried_from: carriedFrom }, isAlike) {
+    const name = title || t("sidebar.untitled");
+    const about = [isAlike && moment(new Date(time)), carriedFrom && t("sidebar.carried")].filter(Boolean);
     return element(
       "a",
-      { href: `/c/${encodeURIComponent(id)}`, class: "conversation", "aria-current": id === this.#current ? "page" : null, data: { id, message: snippet?.message ?? "" }, dir: "auto" },
-      element("span", { class: "conversation-title" }, title || t("sidebar.untitled")),
+      { href: `/c/${encodeURIComponent(id)}`, class: "conversation", "aria-current": id === this.#current ? "page" : null, title: name, data: { id, message: snippet?.message ?? "" }, dir: "auto" },
+      element("span", { class: isAlike ? "conversation-title is-whole" : "conversation-title" }, name),
+      about.length > 0 && element("span", { class: "conversation-about" }, carriedFrom && icon("summary"), about.join(" · ")),
       snippet && element("span", { class: "conversation-snippet", dir: "auto" }, withMarks(snippet.text, snippet.marks, (part) => element("mark", {}, part))),
     );
   }
@@ -200,6 +207,16 @@ export class ConversationList extends EventTarget {
     const { id, message } = link.dataset;
     this.dispatchEvent(new CustomEvent("open", { detail: { id, message: message || null } }));
   }
+}
+
+/** Those of `conversations` whose titles begin as another one's does. */
+function alikeOf(conversations) {
+  const byBeginning = new Map();
+  for (const conversation of conversations) {
+    const beginning = Array.from(conversation.title.toLowerCase()).slice(0, ALIKE_CHARS).join("");
+    byBeginning.set(beginning, [...(byBeginning.get(beginning) ?? []), conversation]);
+  }
+  return new Set([...byBeginning.values()].filter(({ length }) => length > 1).flat());
 }
 
 /** Whether a click on a link asks for another tab or window. */

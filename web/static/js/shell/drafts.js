@@ -1,8 +1,10 @@
-// Questions that are not asked yet: one for each conversation, kept in the browser.
+// Questions that are not asked yet, kept in the browser: one for each conversation, and what asked
+// ones are being changed to.
 
 import { keep, kept, keptKeys } from "../preferences.js";
 
 const PREFIX = "lectern.draft.";
+const EDIT = "lectern.edit.";
 const NEW = "new";
 const DAYS_KEPT = 30;
 const DAY_MS = 86_400_000;
@@ -14,13 +16,42 @@ export function draftOf(conversation) {
 
 /** Keeps it; "" removes it. */
 export function keepDraft(conversation, text) {
-  keep("localStorage", PREFIX + (conversation ?? NEW), text && JSON.stringify({ text, at: Date.now() }));
+  write(PREFIX + (conversation ?? NEW), text);
+}
+
+/** What a question is being changed to, "" where it is not. One that is not stored has no id. */
+export function editOf(conversation, question) {
+  return question === null ? "" : read(editKey(conversation, question)).text;
+}
+
+/** Keeps it; "" removes it. */
+export function keepEdit(conversation, question, text) {
+  if (question !== null) write(editKey(conversation, question), text);
+}
+
+/** What questions of a conversation are being changed to. */
+export function editsOf(conversation) {
+  return keptKeys("localStorage", editKey(conversation, "")).map((key) => read(key).text);
+}
+
+/** A conversation is no more: nothing is asked in it. */
+export function forgetDrafts(conversation) {
+  for (const key of [PREFIX + conversation, ...keptKeys("localStorage", editKey(conversation, ""))]) write(key, "");
 }
 
 /** Removes what has not been touched for `days`. */
 export function pruneDrafts(days = DAYS_KEPT) {
   const oldest = Date.now() - days * DAY_MS;
-  for (const key of keptKeys("localStorage", PREFIX)) if (read(key).at < oldest) keep("localStorage", key, null);
+  const keys = [PREFIX, EDIT].flatMap((prefix) => keptKeys("localStorage", prefix));
+  for (const key of keys) if (read(key).at < oldest) write(key, "");
+}
+
+function editKey(conversation, question) {
+  return `${EDIT}${conversation}.${question}`;
+}
+
+function write(key, text) {
+  keep("localStorage", key, text && JSON.stringify({ text, at: Date.now() }));
 }
 
 function read(key) {

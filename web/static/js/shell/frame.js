@@ -1,5 +1,6 @@
 // What stands around the transcript and follows it: titles, the welcome, the account.
 
+import { t } from "../i18n.js";
 import { showAccount } from "./account.js";
 import { courseTitle } from "./sidebar.js";
 import { showWelcome } from "./welcome.js";
@@ -27,6 +28,9 @@ export class Frame {
     find("#welcome").hidden = !isEmpty;
     if (isEmpty) showWelcome(find("#welcome"), course, (text) => this.#chat.ask(text));
     find("#course-title").textContent = course ? courseTitle(course) : "";
+    // An empty one is called what its link is called, for who does not see that it is empty.
+    const title = isEmpty ? t("action.newConversation") : conversation.title || t("sidebar.untitled");
+    Object.assign(find("#conversation-title"), { textContent: title, title: isEmpty ? "" : title });
     document.title = [conversation.title, course && courseTitle(course), "Lectern"].filter(Boolean).join(" · ");
     showAccount(find("#account"), me, course, this.#leave);
     find(".dock").hidden = isEmpty && course === null;

@@ -1,8 +1,8 @@
 // The button that shows the help sheet, which is loaded then.
 
-/** Makes `button` show it; returns what shows it. */
+/** Makes `button` show what the page's words mean; returns what shows the keyboard's ways. */
 export function helpButton(button) {
-  const show = async () => (await import("./help-sheet.js")).showHelp();
-  button.addEventListener("click", show);
-  return show;
+  const show = async (topic) => (await import("./help-sheet.js")).showHelp(topic);
+  button.addEventListener("click", () => show("words"));
+  return () => show("keys");
 }

@@ -1,11 +1,69 @@
-// The sheet that lists the keyboard's ways. Loaded when it is asked for.
+// The sheet that explains the page's words and lists the keyboard's ways. Loaded when it is asked for.
 
-import { element } from "../elements.js";
-import { t } from "../i18n.js";
+import { element, icon } from "../elements.js";
+import { language, readCatalogue, t } from "../i18n.js";
 import { show } from "./dialogs.js";
 import { SHORTCUTS, keyNames } from "./shortcuts.js";
 
-export function showHelp() {
+/** What is explained, in this order; a name leads to it (help-link.js). */
+const WORDS = {
+  token: ["meaning.token", "meaning.tokenText"],
+  window: ["meaning.window", "meaning.windowText"],
+  passages: ["meaning.passages", "meaning.passagesText"],
+  citation: ["meaning.citation", "meaning.citationText"],
+  notFound: ["meaning.notFound", "meaning.notFoundText"],
+  ending: ["meaning.ending", "meaning.endingText"],
+  seam: ["meaning.seam", "meaning.seamText"],
+};
+/** The signs of how an answer ended: tone, drawing, meaning. */
+const ENDINGS = [
+  ["done", "check", "meaning.endingDone"],
+  ["quiet", "info", "meaning.endingQuiet"],
+  ["amber", "cut", "meaning.endingAmber"],
+  ["red", "alert", "meaning.endingRed"],
+];
+
+/** Opens it at `topic`: "keys", "words", or the name of a word. What the words mean is read now. */
+export async function showHelp(topic) {
+  const meanings = await readCatalogue(`help.${language()}`);
+  const tabs = [
+    { name: "words", label: "help.words", panel: glossary(meanings) },
+    { name: "keys", label: "help.keys", panel: keyboard() },
+  ];
+  const isWord = topic in WORDS;
+  const list = tabList(tabs, isWord ? "words" : topic);
+  const node = show(
+    { title: t("help.title"), className: "help-sheet" },
+    list,
+    tabs.map(({ panel }) => panel),
+  );
+  if (!isWord) return;
+  const word = node.querySelector(`[data-word="${topic}"]`);
+  word.classList.add("word-asked");
+  word.focus({ preventScroll: true });
+  word.scrollIntoView({ block: "start" });
+}
+
+function glossary(meanings) {
+  const entries = Object.entries(WORDS).map(([name, [term, text]]) =>
+    element(
+      "div",
+      { class: "word", tabindex: "-1", data: { word: name } },
+      element("dt", {}, meanings[term]),
+      element("dd", {}, meanings[text], name === "ending" ? endings(meanings) : null),
+    ),
+  );
+  return element("div", {}, element("dl", { class: "words" }, entries));
+}
+
+function endings(meanings) {
+  const items = ENDINGS.map(([tone, drawing, meaning]) =>
+    element("li", {}, element("span", { class: `sign sign-${tone}` }, icon(drawing)), meanings[meaning]),
+  );
+  return element("ul", { class: "endings" }, items);
+}
+
+function keyboard() {
   const rows = SHORTCUTS.map((shortcut) =>
     element(
       "tr",
@@ -14,9 +72,39 @@ export function showHelp() {
       element("td", {}, keyNames(shortcut).flatMap((name, at) => [at > 0 && " ", element("kbd", {}, name)])),
     ),
   );
-  show(
-    { title: t("help.title"), className: "help-sheet" },
+  return element(
+    "div",
+    {},
     element("p", { class: "dialog-text" }, t("help.touch")),
     element("table", { class: "shortcuts" }, element("tbody", {}, rows)),
   );
+}
+
+/** Tabs over their panels: one is in the Tab key's way, the arrows go to the other. */
+function tabList(tabs, shown) {
+  const buttons = tabs.map(({ name, label, panel }) => {
+    panel.setAttribute("role", "tabpanel");
+    panel.id = `help-${name}`;
+    const attributes = { class: "help-tab", id: `help-tab-${name}`, type: "button", role: "tab", "aria-controls": panel.id };
+    panel.setAttribute("aria-labelledby", attributes.id);
+    return element("button", attributes, t(label));
+  });
+  const choose = (chosen) => {
+    for (const [index, { panel }] of tabs.entries()) {
+      panel.hidden = index !== chosen;
+      buttons[index].setAttribute("aria-selected", String(index === chosen));
+      buttons[index].tabIndex = index === chosen ? 0 : -1;
+    }
+  };
+  for (const [index, button] of buttons.entries()) button.addEventListener("click", () => choose(index));
+  choose(tabs.findIndex(({ name }) => name === shown));
+  const list = element("div", { class: "help-tabs", role: "tablist", "aria-label": t("help.title") }, buttons);
+  list.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+    event.preventDefault();
+    const next = 1 - buttons.indexOf(document.activeElement);
+    choose(next);
+    buttons[next].focus();
+  });
+  return list;
 }

@@ -10,7 +10,7 @@ export function copyAnswer(answer, say) {
 
 /** Copies the last code below `root`. False: there is none. */
 export function copyCode(root, say) {
-  const code = [...root.querySelectorAll(".prose .code code")].at(-1);
+  const code = [...root.querySelectorAll(".answer > .prose .code code")].at(-1);
   return code !== undefined && copy(code.textContent, say);
 }
 

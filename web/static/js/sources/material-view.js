@@ -6,6 +6,7 @@ import { dressCode } from "../answer/code-blocks.js";
 import { parseBlocks, renderBlocks } from "../answer/markdown.js";
 import { typeset } from "../answer/math.js";
 import { cleaned } from "../answer/seams.js";
+import { markTexts } from "./marking.js";
 import { isPlain, renderPlain } from "./plain-text.js";
 
 const STEP_MS = 8;
@@ -38,6 +39,19 @@ export async function renderMaterial(text, format, range, isWanted = () => true)
 /** Elements of a passage that is shown alone, as Markdown. */
 export function renderPassage(text) {
   return dressed(parseBlocks(cleaned(text)), true);
+}
+
+/** The same with the sentences that support the answer marked. */
+export function renderMarked({ text, marks }) {
+  const node = renderPassage(text ?? "");
+  markTexts(node, markedTexts({ text, marks }));
+  return node;
+}
+
+/** The sentences of a passage that support the answer, as they are looked for. */
+export function markedTexts({ text, marks }) {
+  const points = Array.from(text ?? "");
+  return (marks ?? []).map(([start, end]) => cleaned(points.slice(start, end).join("")));
 }
 
 /** The blocks of the passage together, the others a few at a time. */

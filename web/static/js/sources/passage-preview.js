@@ -141,9 +141,11 @@ export class PassagePreview {
   #key(event) {
     this.#isPressed = false;
     if (event.key !== "Escape" || !this.isOpen || event.isComposing) return;
+    this.hide();
+    // With Shift it leads on, to the question.
+    if (event.shiftKey) return;
     event.preventDefault();
     event.stopPropagation();
-    this.hide();
   }
 
   #pressed(event) {

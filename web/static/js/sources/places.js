@@ -34,9 +34,22 @@ function plain(text) {
   return text.replace(/\*\*|`/g, "").replace(/^#{1,6} /gm, "");
 }
 
+/** A row of a table, and the line between its head and the others. */
+const TABLE_ROW = /^[ \t]*\|.*\|[ \t]*$/gm;
+const TABLE_RULE = /^[ \t]*\|[\s:|-]*\|[ \t]*(?:\n|$)/gm;
+
+/** `text`, as long as before, with the cells of tables between dots. */
+function withoutBars(text) {
+  const ruled = text.replace(TABLE_RULE, (rule) => " ".repeat(rule.length));
+  return ruled.replace(TABLE_ROW, (row) => {
+    const isEdge = (at) => row.slice(0, at).trim() === "" || row.slice(at + 1).trim() === "";
+    return row.replace(/\|/g, (_, at) => (isEdge(at) ? " " : "·"));
+  });
+}
+
 /** `text` in pieces: strings, and `mark(text)` for the ranges of `marks` (in code points). */
 export function withMarks(text, marks, mark) {
-  const points = Array.from(text);
+  const points = Array.from(withoutBars(text));
   const piece = (from, to) => plain(cleaned(points.slice(from, to).join("")));
   const parts = [];
   let at = 0;
@@ -54,7 +67,7 @@ export function withMarks(text, marks, mark) {
  * marks, isBegun, isEnded}, with whether something of the passage stands before and behind.
  */
 export function excerpt(text, marks, num) {
-  const points = Array.from(text);
+  const points = Array.from(withoutBars(text));
   const first = Math.min(...marks.map(([start]) => start), points.length);
   const last = marks.length > 0 ? Math.min(points.length, marks.find(([start]) => start === first)[1]) : 0;
   // The room is shared: a little before the sentence, the rest behind it.

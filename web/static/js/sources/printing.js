@@ -5,7 +5,11 @@ export function openSourcesOnPaper(root) {
   let opened = [];
   window.addEventListener("beforeprint", () => {
     opened = [...opened, ...root.querySelectorAll(".sources details:not([open])")];
-    for (const details of opened) details.open = true;
+    for (const details of opened) {
+      details.open = true;
+      // The browser's own event comes when the sheet is drawn already.
+      details.dispatchEvent(new Event("toggle"));
+    }
   });
   window.addEventListener("afterprint", () => {
     for (const details of opened) details.open = false;

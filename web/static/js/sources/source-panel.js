@@ -3,11 +3,10 @@
 
 import { element, fill, icon } from "../elements.js";
 import { t } from "../i18n.js";
-import { cleaned } from "../answer/seams.js";
 import { markTexts } from "./marking.js";
 import { MaterialText } from "./material-text.js";
-import { renderMaterial, renderPassage } from "./material-view.js";
-import { locatorText, withMarks } from "./places.js";
+import { markedTexts, renderMaterial, renderPassage } from "./material-view.js";
+import { locatorText } from "./places.js";
 
 /** A material that comes sooner than this is shown without the passage alone before it. */
 const PATIENCE_MS = 150;
@@ -32,11 +31,16 @@ export class SourcePanel {
     this.#locator.after(this.#links);
     dialog.querySelector(".panel-close").addEventListener("click", () => this.close());
     dialog.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") {
-        event.preventDefault();
-        event.stopPropagation();
+      if (event.key !== "Escape") return;
+      if (event.shiftKey) {
+        // It leads on to the question: the focus is not to come back from there.
+        this.#opener = null;
         this.close();
+        return;
       }
+      event.preventDefault();
+      event.stopPropagation();
+      this.close();
     });
     dialog.addEventListener("click", (event) => {
       if (event.target === dialog) this.close();
@@ -188,14 +192,4 @@ class Opener {
     const node = this.#node?.isConnected ? this.#node : this.#chips[this.#index];
     node?.focus?.({ preventScroll: true });
   }
-}
-
-/** The sentences of a passage that support the answer. */
-function markedTexts({ text, marks }) {
-  const texts = [];
-  withMarks(text ?? "", marks ?? [], (sentence) => {
-    texts.push(cleaned(sentence));
-    return sentence;
-  });
-  return texts;
 }

@@ -1,9 +1,10 @@
 // Sources under an answer: numbered cards, and what was found but left out.
 
 import { element, icon } from "../elements.js";
+import { helpMark } from "../answer/help-link.js";
 import { number, t } from "../i18n.js";
-import { locatorText, withMarks } from "./places.js";
-import { cleaned } from "../answer/seams.js";
+import { renderMarked } from "./material-view.js";
+import { locatorText } from "./places.js";
 
 /** More cards than this are folded. */
 const MOST_CARDS = 4;
@@ -43,7 +44,7 @@ function section(title, passages, omitted, open) {
 
 function leftOut(used, total, passages, open) {
   const text = t("sources.leftOut", { used: number(used), total: number(total) });
-  return fold("left-out", text, element("p", { class: "left-out-why" }, t("sources.leftOutWhy")), cards(passages, open));
+  return fold("left-out", text, element("p", { class: "left-out-why" }, t("sources.leftOutWhy"), " ", helpMark("passages", t("context.passages"))), cards(passages, open));
 }
 
 function fold(name, text, ...children) {
@@ -69,10 +70,14 @@ function card(passage, open) {
   );
   const button = element("button", { class: "link-button", type: "button" }, icon("book"), t("source.open"));
   button.addEventListener("click", () => open(passage));
-  return element(
-    "details",
-    { class: "source", data: { n: passage.n } },
-    summary,
-    element("div", { class: "source-body" }, element("p", { class: "source-text", dir: "auto" }, withMarks(passage.text, passage.marks ?? [], (text) => element("mark", {}, cleaned(text)))), button),
-  );
+  const body = element("div", { class: "source-body" }, button);
+  const node = element("details", { class: "source", data: { n: passage.n } }, summary, body);
+  // Most cards are never opened: their text is made when they are, also for paper (printing.js).
+  const show = () => {
+    if (!node.open) return;
+    button.before(element("div", { class: "source-text prose", dir: "auto" }, renderMarked(passage)));
+    node.removeEventListener("toggle", show);
+  };
+  node.addEventListener("toggle", show);
+  return node;
 }

@@ -8,7 +8,8 @@ import { BranchSwitcher } from "./branch-switcher.js";
 
 /**
  * `actions`: edit(question, text), choose(message, direction), isBusy() (an answer runs, so that
- * nothing can be asked now), isTooLong(text), and hold(question) (it is being edited).
+ * nothing can be asked now), isTooLong(text), hold(question) (it is being edited), and, for what it
+ * is being changed to, editOf(question) and keepEdit(question, text), "" where that is nothing.
  */
 export class QuestionView {
   #question;
@@ -21,7 +22,8 @@ export class QuestionView {
     this.#actions = actions;
     this.switcher = new BranchSwitcher("question", (direction) => actions.choose(question, direction));
     this.root = element("article", { class: "question", tabindex: "-1", data: { message: question.id ?? "" } });
-    this.#showText();
+    if (this.#kept === "") this.#showText();
+    else this.#open(this.#kept);
   }
 
   /** The language has changed. What is being written stays. */
@@ -34,9 +36,22 @@ export class QuestionView {
   /** Opens the editor, with the whole text in it. */
   edit() {
     if (this.#editor !== null) return;
+    const { text } = this.#open(this.#question.text);
+    this.#fit();
+    text.focus();
+    text.setSelectionRange(text.value.length, text.value.length);
+  }
+
+  /** What its reader had made of it when they left it, "" where that is nothing. */
+  get #kept() {
+    const text = this.#actions.editOf?.(this.#question) ?? "";
+    return text === this.#question.text ? "" : text;
+  }
+
+  #open(written) {
     this.#actions.hold?.(this.#question);
     const text = element("textarea", { class: "question-input", dir: "auto", rows: 1 });
-    text.value = this.#question.text;
+    text.value = written;
     this.#note = element("p", { class: "question-note", role: "status" });
     const cancel = element("button", { class: "action question-cancel", type: "button" });
     const send = element("button", { class: "action question-send", type: "submit" });
@@ -57,12 +72,15 @@ export class QuestionView {
     });
     text.addEventListener("input", () => {
       this.#note.textContent = "";
+      this.#actions.keepEdit?.(this.#question, this.written);
       this.#fit();
     });
-    fill(this.root, this.#heading(), form);
-    this.#fit();
-    text.focus();
-    text.setSelectionRange(text.value.length, text.value.length);
+    // It may be filled before it is on the page, where its width is known. Not within the observer's
+    // turn: it would be told of its own change.
+    new ResizeObserver(() => requestAnimationFrame(() => this.#editor?.form === form && this.#grow())).observe(form);
+    const asked = element("p", { class: "question-asked", dir: "auto" }, cleaned(this.#question.text));
+    fill(this.root, this.#heading(), asked, form);
+    return this.#editor;
   }
 
   /** Other words that are being written, "" where none are. */
@@ -88,6 +106,7 @@ export class QuestionView {
       this.#note.textContent = t("error.message_too_long");
     } else {
       this.#editor = null;
+      this.#actions.keepEdit?.(this.#question, "");
       this.#actions.edit(this.#question, text);
       this.#showText();
     }
@@ -95,6 +114,7 @@ export class QuestionView {
 
   #close() {
     this.#editor = null;
+    this.#actions.keepEdit?.(this.#question, "");
     this.#showText();
     this.root.querySelector(".question-edit").focus({ preventScroll: true });
   }
@@ -116,9 +136,13 @@ export class QuestionView {
   }
 
   #fit() {
+    this.#grow();
+    this.#editor.form.scrollIntoView({ block: "nearest" });
+  }
+
+  #grow() {
     const { style } = this.#editor.text;
     style.height = "auto";
     style.height = `${this.#editor.text.scrollHeight + 2}px`;
-    this.#editor.form.scrollIntoView({ block: "nearest" });
   }
 }

@@ -8,7 +8,8 @@ export class Scrolling {
   #button;
   #isPinned = true;
   #lastTop = 0;
-  #lastHeight = 0;
+  /** How far the area could be scrolled: its text may shrink, and it may grow itself. */
+  #lastRoom = 0;
   /** Where the reader was, while the page is laid out as paper, which nobody scrolls; else null. */
   #printedAt = null;
 
@@ -33,7 +34,7 @@ export class Scrolling {
   follow() {
     if (this.#isPinned) this.#area.scrollTop = this.#area.scrollHeight;
     this.#lastTop = this.#area.scrollTop;
-    this.#lastHeight = this.#area.scrollHeight;
+    this.#lastRoom = this.#room;
     this.#showButton();
   }
 
@@ -66,23 +67,27 @@ export class Scrolling {
   #scrolled() {
     if (this.#printedAt !== null) return;
     const top = this.#area.scrollTop;
-    const hasShrunk = this.#area.scrollHeight < this.#lastHeight;
+    const hasShrunk = this.#room < this.#lastRoom;
     // Growth of the text moves nobody, and where it shrinks the browser does; the rest is the reader.
     if (top < this.#lastTop - 1 && !hasShrunk) this.#isPinned = false;
     else if (top > this.#lastTop + 1 && this.#distance() <= NEAR_PX) this.#isPinned = true;
     this.#lastTop = top;
-    this.#lastHeight = this.#area.scrollHeight;
+    this.#lastRoom = this.#room;
     this.#showButton();
   }
 
   #leave() {
-    if (this.#area.scrollHeight <= this.#area.clientHeight) return;
+    if (this.#room <= 0) return;
     this.#isPinned = false;
     this.#showButton();
   }
 
+  get #room() {
+    return this.#area.scrollHeight - this.#area.clientHeight;
+  }
+
   #distance() {
-    return this.#area.scrollHeight - this.#area.scrollTop - this.#area.clientHeight;
+    return this.#room - this.#area.scrollTop;
   }
 
   #showButton() {

@@ -3,6 +3,7 @@
 import { AnswerView } from "../answer/answer-view.js";
 import { Answer, Question } from "../chat/messages.js";
 import { BranchSwitcher } from "./branch-switcher.js";
+import { CarriedLinks } from "./carried-links.js";
 import { QuestionView } from "./question-view.js";
 import { ViewLine } from "./view-line.js";
 import { TranscriptWindow } from "./window.js";
@@ -11,8 +12,9 @@ import { TranscriptWindow } from "./window.js";
 const AT_ONCE = 4;
 
 /**
- * `actions`: those of AnswerView and of QuestionView, `versions(message)` ({index, total}), and
- * `say(text)` to tell what is not seen.
+ * `actions`: those of AnswerView and of QuestionView, `versions(message)` ({index, total}),
+ * `linksOf(message)` and `openConversation(link)` (see CarriedLinks), and `say(text)` to tell what
+ * is not seen.
  */
 export class Transcript {
   #root;
@@ -22,6 +24,8 @@ export class Transcript {
   #turnTo;
   #views = new Map();
   #switchers = new Map();
+  /** Of answers, by message. */
+  #links = new Map();
   #line = new ViewLine();
   #window;
   #messages = [];
@@ -82,9 +86,9 @@ export class Transcript {
     return true;
   }
 
-  /** What is written in editors of questions, "" where nothing is. */
+  /** What is written in editors of questions. */
   get written() {
-    return [...this.#views.values()].map((view) => view.written).filter(Boolean).join("\n\n");
+    return [...this.#views.values()].map((view) => view.written).filter(Boolean);
   }
 
   /** Scrolls to a message and puts the focus on it; whether it is in the transcript. */
@@ -101,7 +105,7 @@ export class Transcript {
   /** Every string again, in the language of now. */
   refresh() {
     for (const view of this.#views.values()) view.refresh?.();
-    for (const switcher of this.#switchers.values()) switcher.refresh();
+    for (const part of [...this.#switchers.values(), ...this.#links.values()]) part.refresh();
     this.#window.refresh();
     this.#rendered();
   }
@@ -115,6 +119,7 @@ export class Transcript {
       view.root.remove();
       this.#views.delete(message);
       this.#switchers.delete(message);
+      this.#links.delete(message);
     }
     this.#messages = this.#messages.slice(0, count);
   }
@@ -147,11 +152,21 @@ export class Transcript {
     const switcher = isQuestion
       ? view.switcher
       : new BranchSwitcher("answer", (direction) => this.#choose(message, direction));
-    if (!isQuestion) view.root.append(switcher.root);
+    if (!isQuestion) this.#addBelow(view, message, switcher);
     switcher.update(this.#actions.versions(message));
     this.#views.set(message, view);
     this.#switchers.set(message, switcher);
     return view;
+  }
+
+  #addBelow(view, message, switcher) {
+    const links = new CarriedLinks((link) => this.#actions.openConversation(link));
+    links.update(this.#actions.linksOf(message));
+    this.#links.set(message, links);
+    // A summary says what it is of before it begins.
+    if (message.isSummary) view.root.querySelector(".summary-title").after(links.root);
+    else view.root.append(links.root);
+    view.root.append(switcher.root);
   }
 
   #questionOf(answer) {
@@ -169,7 +184,13 @@ export class Transcript {
     this.#actions.say?.(switcher.words);
   }
 
+  /** What leads to other conversations may have changed. */
+  updateLinks() {
+    for (const [message, links] of this.#links) links.update(this.#actions.linksOf(message));
+  }
+
   #updateSwitchers() {
+    this.updateLinks();
     for (const [message, switcher] of this.#switchers) {
       this.#views.get(message).root.dataset.message = message.id ?? "";
       switcher.update(this.#actions.versions(message));

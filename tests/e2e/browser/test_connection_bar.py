@@ -1,0 +1,75 @@
+"""The bar that tells of a lost connection: what a reader's own attempt looks and sounds like."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, WebSocketRoute, expect
+
+from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.scripted_peer import ScriptedPeer
+
+LOST = "Connection lost. What the server writes meanwhile will be shown here."
+TRYING = "Trying to connect…"
+# What the live region says, each time that it says something else.
+LISTEN = """() => {
+  const words = document.querySelector('#connection span');
+  window.heard = [];
+  new MutationObserver(() => window.heard.push(words.textContent))
+    .observe(words, { childList: true, characterData: true, subtree: true });
+}"""
+
+
+class Outage(ScriptedPeer):
+    """A server that can be gone for a while."""
+
+    is_gone = False
+    num_refused = 0
+
+    def _connect(self, route: WebSocketRoute) -> None:
+        if self.is_gone:
+            self.num_refused += 1
+            route.close(code=1001)
+        else:
+            super()._connect(route)
+
+
+def test_try_now_says_that_it_tries_and_what_came_of_it(open_chat: OpenChat) -> None:
+    peer = Outage()
+    chat = open_chat(before=peer.attach_to)
+    page: Page = chat.page
+    expect(page.locator("#model-note")).to_contain_text("peer")
+    bar = page.locator("#connection")
+    button = bar.get_by_role("button", name="Try now")
+    peer.is_gone = True
+    peer.close(1001)
+    expect(bar).to_contain_text(LOST)
+    page.evaluate(LISTEN)
+    before = peer.num_refused
+    button.focus()
+    button.press("Enter")
+    expect(bar).to_contain_text(TRYING)
+    expect(bar).to_have_attribute("data-trying", "true")
+    expect(button).to_have_attribute("aria-disabled", "true")
+    expect(button).to_be_focused()
+    button.press("Enter")
+    expect(bar).to_contain_text(LOST)
+    expect(button).to_have_attribute("aria-disabled", "false")
+    expect(button).to_be_focused()
+    assert peer.num_refused > before
+    assert page.evaluate("() => window.heard") == [TRYING, LOST]
+    peer.is_gone = False
+    button.click()
+    expect(bar).to_be_hidden()
+
+
+def test_attempts_that_nobody_asked_for_are_not_told(open_chat: OpenChat) -> None:
+    peer = Outage()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    peer.is_gone = True
+    peer.close(1001)
+    expect(chat.page.locator("#connection")).to_contain_text(LOST)
+    chat.page.evaluate(LISTEN)
+    before = peer.num_refused
+    while peer.num_refused < before + 2:
+        chat.page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert chat.page.evaluate("() => window.heard") == []
