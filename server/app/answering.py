@@ -8,16 +8,14 @@ does not take that end, `Drafts` keeps it until it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
-from sqlalchemy.exc import SQLAlchemyError
 
 from engine.api import Usage
-from server.app.answer_ends import failure, so_far_of, unchanged
+from server.app.answer_ends import closing
 from server.app.answer_parts import add_timing, add_usage, part_timing, usage_before
 from server.app.budget import ContextReport
 from server.app.citations import cite, marks_of
@@ -101,7 +99,7 @@ class Answering:
     async def answer(self, run: Run, asked: Asked) -> None:
         """Answers a question and ends the run."""
         answer_id = asked.opened.answer_id
-        async with self._closing(answer_id) as draft:
+        async with closing(self._drafts, answer_id) as draft:
             # Before anything reads it: a megabyte of text is cheap to refuse only by its size.
             self._generation.check_size(asked.question, param="text")
             path = await self._messages.path(asked.opened.question_id)
@@ -163,7 +161,7 @@ class Answering:
         sources = _Sources(question, stored[answer.id])
         # What the window of today is, whatever it was then.
         context = {**(answer.context or {}), "window": self._generation.model.window}
-        async with self._closing(answer.id, answer) as draft:
+        async with closing(self._drafts, answer.id, answer) as draft:
             prompt = await self._generation.prompts.continuation(
                 answer.prompt_token_ids or (), answer.token_ids or (), draft.num_told
             )
@@ -310,25 +308,6 @@ class Answering:
             reasoning_tokens=completion.reasoning_tokens or None,
         )
         return {**told, "max_tokens": completion.max_tokens}
-
-    @asynccontextmanager
-    async def _closing(
-        self, answer_id: str, earlier: Message | None = None
-    ) -> AsyncIterator[Draft]:
-        so_far = so_far_of(answer_id, earlier)
-        with self._drafts.write(so_far) as draft:
-            try:
-                yield draft
-            except BaseException as error:
-                if draft.has_end:
-                    raise  # its own end is stored, or kept; there is none to make up
-                outcome = failure(draft, error)
-                if earlier is not None and len(draft.token_ids) == len(so_far.token_ids):
-                    outcome = unchanged(earlier)
-                # What fails now is kept, and the first error is the one to tell.
-                with suppress(SQLAlchemyError):
-                    await self._drafts.finish(draft, outcome)
-                raise
 
 
 def base_fields(num_chars: int, num_thinking: int) -> dict[str, int]:

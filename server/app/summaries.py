@@ -8,16 +8,14 @@ questions and how their answers began stand in for it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from sqlalchemy.exc import SQLAlchemyError
 
 from engine.api import FinishReason, Usage
-from server.app.answer_ends import failure, so_far_of
+from server.app.answer_ends import closing
 from server.app.answer_parts import part_timing
 from server.app.drafts import Draft, Drafts
 from server.app.history import history, summary_of
@@ -80,7 +78,7 @@ class Summaries:
         # The next question must have room beside it.
         most = max(1, min(options.max_tokens or window, window // 4))
         options = msgspec.structs.replace(options, max_tokens=most)
-        async with self._closing(summary_id) as draft:
+        async with closing(self._drafts, summary_id) as draft:
             parts, left_out = await self._parts(carried, window, most)
             before = carried.before
             usages: list[Usage] = []
@@ -235,18 +233,6 @@ class Summaries:
                     turns.insert(longest, turn)
             else:
                 before = (before or "")[: len(before or "") // 2]
-
-    @asynccontextmanager
-    async def _closing(self, summary_id: str) -> AsyncIterator[Draft]:
-        with self._drafts.write(so_far_of(summary_id, None)) as draft:
-            try:
-                yield draft
-            except BaseException as error:
-                if not draft.has_end:
-                    # What fails now is kept, and the first error is the one to tell.
-                    with suppress(SQLAlchemyError):
-                        await self._drafts.finish(draft, failure(draft, error))
-                raise
 
 
 def _shorter(turn: Turn, share: float) -> Turn:
