@@ -63,12 +63,11 @@ class ScriptedRunner(SynchronousRunner):
             if not item.samples:
                 continue
             sequence = item.sequence
-            answer = self._answer(sequence)
             index = sequence.num_tokens - len(sequence.request.prompt_token_ids)
-            token_id = answer[index] if index < len(answer) else self._eos
-            token_ids = (*sequence.forced_token_ids[: 1 + len(item.draft_token_ids)],) or (
-                token_id,
-            )
+            token_ids = sequence.forced_token_ids[: 1 + len(item.draft_token_ids)]
+            if not token_ids:
+                answer = self._answer(sequence)
+                token_ids = (answer[index] if index < len(answer) else self._eos,)
             logprobs = [_logprobs(one, sequence.request.params) for one in token_ids]
             samples.append(Sample(token_ids, tuple(itertools.chain.from_iterable(logprobs))))
             if self._script.fail_after is not None and index >= self._script.fail_after:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -104,14 +105,7 @@ class Answering:
             self._generation.check_size(asked.question, param="text")
             path = await self._messages.path(asked.opened.question_id)
             turns = history(path[:-1])
-            found = await self._retriever.retrieve(
-                asked.course_id,
-                asked.question,
-                previous=await self._previous(path[:-1]),
-                # Also who teaches the course gets the answer that its students get.
-                viewer=Viewer(asked.user),
-                limit=self._num_passages,
-            )
+            found = await self._retrieve(run, asked, await self._previous(path[:-1]))
             language = language_of(asked.question)
             window = self._generation.model.window
             # Also where nothing was found: a question that is too long is told as such, always.
@@ -216,6 +210,28 @@ class Answering:
         )
         run.emit("context", **report.to_json())
         return snapshots
+
+    async def _retrieve(self, run: Run, asked: Asked, previous: Previous | None) -> Found:
+        """The passages for a question. Who cancels does not wait for what the model thinks of
+        them."""
+        retrieve = partial(
+            self._retriever.retrieve,
+            asked.course_id,
+            asked.question,
+            previous=previous,
+            # Also who teaches the course gets the answer that its students get.
+            viewer=Viewer(asked.user),
+            limit=self._num_passages,
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as patience:
+                with run.cancelling(lambda _: patience.reschedule(loop.time())):
+                    return await retrieve()
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            return await retrieve(asks_judge=False)
 
     async def _answer_not_found(self, run: Run, draft: Draft, text: str) -> None:
         usage = usage_json(Usage())

@@ -45,4 +45,5 @@ class Retriever(Protocol):
         previous: Previous | None = None,
         viewer: Viewer | None = None,
         limit: int = 8,
+        asks_judge: bool = True,
     ) -> Found: ...

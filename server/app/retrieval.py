@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -99,9 +99,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
+    """`score`: the best passage's before the model was asked: what words have found is found."""
+
     asked: Asked
     counts: WordCounts
     candidates: tuple[Candidate, ...]
+    score: float = 0.0
 
 
 class Retriever:
@@ -136,11 +139,14 @@ class Retriever:
         previous: Previous | None = None,
         viewer: Viewer | None = None,
         limit: int = 8,
+        asks_judge: bool = True,
     ) -> Retrieved:
         """Up to `limit` passages for `question`: the best and those that come near it, or, when
         nothing is found, just the nearest. A follow-up ("And on Thursday?") is helped by the
-        question before it, which counts for less. Without a viewer: as a guest sees it."""
-        found = await self._find(course_id, question, previous, viewer or Viewer(""))
+        question before it, which counts for less. Without a viewer: as a guest sees it.
+        `asks_judge` False: at once."""
+        judge = self._judge if asks_judge else None
+        found = await self._find(course_id, question, previous, viewer or Viewer(""), judge)
         good, score = self._decide(found, limit)
         is_found = score >= self._not_found_score
         kept = good if is_found else found.candidates[:limit]
@@ -156,7 +162,7 @@ class Retriever:
         limit: int = 20,
     ) -> Explained:
         """`retrieve` with its reasons: up to `limit` passages, the given ones marked."""
-        found = await self._find(course_id, question, previous, viewer)
+        found = await self._find(course_id, question, previous, viewer, self._judge)
         good, score = self._decide(found, limit)
         is_found = score >= self._not_found_score
         given = {candidate.passage.id for candidate in good} if is_found else set()
@@ -188,10 +194,16 @@ class Retriever:
         candidates = found.candidates[:limit]
         least = candidates[0].rank * _LEAST_RANK if candidates else 0.0
         good = tuple(candidate for candidate in candidates if candidate.rank >= least)
-        return good, max((c.passage.score for c in good[:_NUM_DECIDING]), default=0.0)
+        score = max((c.passage.score for c in good[:_NUM_DECIDING]), default=0.0)
+        return good, max(score, found.score)
 
     async def _find(
-        self, course_id: str, question: str, previous: Previous | None, viewer: Viewer
+        self,
+        course_id: str,
+        question: str,
+        previous: Previous | None,
+        viewer: Viewer,
+        judge: Judge | None,
     ) -> _Found:
         semantic: Sequence[tuple[str, float]] = ()
         if self._semantic is not None:
@@ -213,21 +225,25 @@ class Retriever:
         hits = [hit for hit in hits if hit.passage_id in loaded]
         bonus = previous.material_ids if previous and asked.is_follow_up else ()
         candidates = await self._scored(asked, hits, counts, loaded, question, bonus)
-        if self._judge is not None:
+        found = _Found(asked, counts, tuple(candidates))
+        _, score = self._decide(found, len(candidates))
+        # What is not found stays so, whatever stands first.
+        if judge is not None and score >= self._not_found_score:
             leads = f"{previous.question} " if previous and asked.is_follow_up else ""
             candidates = await judged(
                 candidates,
                 leads + question,
-                self._judge,
+                judge,
                 limit=self._num_judged,
                 user=viewer.user,
                 course_id=course_id,
             )
+            found = replace(found, candidates=tuple(candidates), score=score)
         if semantic and self._semantic is not None:
             candidates = fused(candidates, semantic, self._semantic.weight)
         if self._reranker is not None:
             candidates = await reranked(candidates, question, self._reranker)
-        return _Found(asked, counts, tuple(candidates))
+        return replace(found, candidates=tuple(candidates))
 
     async def _scored(
         self,

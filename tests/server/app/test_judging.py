@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from server.store.analysis import index_words
 from server.store.database import Database, sqlite_url
 from server.store.passage_index import IndexedWords, passage_index
 from server.store.schema import Course, Material, PassageRow
+from tests.server.app.site import ALICE, events_of, open_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
@@ -118,6 +121,47 @@ async def test_what_words_decide_is_not_asked(database: Database) -> None:
     await explained(database, "cafeteria menu", judge=judge)
     await explained(database, "nothing of this", judge=judge)
     assert judge.asked == []
+
+
+async def test_what_words_have_found_stays_found(database: Database) -> None:
+    """Whatever the model puts first: its part is the order."""
+    words = await explained(database, "lab report friday", not_found_score=0.9)
+    assert words.is_found
+    found = await explained(
+        database, "lab report friday", judge=Favourite("pages", nats=900.0), not_found_score=0.9
+    )
+    assert found.is_found
+    assert found.score >= words.score
+
+
+async def test_what_is_not_found_is_not_judged(database: Database) -> None:
+    judge = Favourite("lab")
+    found = await explained(database, "lab report", judge=judge, not_found_score=1.01)
+    assert not found.is_found
+    assert judge.asked == []
+
+
+async def test_who_cancels_does_not_wait_for_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+    retrieve = Retriever.retrieve
+
+    async def thinking(self: Retriever, *args: Any, asks_judge: bool = True, **options: Any) -> Any:
+        if asks_judge:
+            asked.set()
+            await asyncio.Event().wait()
+        return await retrieve(self, *args, asks_judge=asks_judge, **options)
+
+    monkeypatch.setattr(Retriever, "retrieve", thinking)
+    async with open_site(tmp_path) as site:
+        run = await site.app.chat.ask(ALICE, site.ask())
+        await asked.wait()
+        run.cancel()
+        events = await events_of(run)
+    assert events["finish"][0]["finish_detail"] == {"type": "cancelled"}
+    assert events["retrieval"][0]["passages"], "the sources of a question are kept all the same"
+    assert events["text"] == [{"text": ""}]
 
 
 async def test_a_little_likelihood_moves_little(database: Database) -> None:
