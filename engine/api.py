@@ -81,7 +81,8 @@ class Engine(Protocol):
         ...
 
     def queue_position(self, request_id: RequestId) -> int | None:
-        """How many requests wait ahead of this one; None once it has been scheduled."""
+        """How many requests wait ahead of this one; None once it has been scheduled. Those that
+        were aborted, and those with forced tokens, stand in no line."""
         ...
 
     def watch_steps(self, on_step: Callable[[float, int], None]) -> None:

@@ -155,7 +155,9 @@ class AsyncEngine:
         request_id = request.request_id
         stream = OutputStream(request_id)
         self._streams[request_id] = stream
-        self._unscheduled[request_id] = None
+        # How likely a text is, is asked by the server and not by somebody who stands in line.
+        if not request.forced_token_ids:
+            self._unscheduled[request_id] = None
         self._idle.clear()
         self._send(request)
         try:
@@ -167,6 +169,7 @@ class AsyncEngine:
     def abort(self, request_id: RequestId, detail: FinishType = FinishType.CANCELLED) -> None:
         """See `Engine.abort`."""
         if request_id in self._streams:
+            self._unscheduled.pop(request_id, None)
             self._send(_Abort(request_id, detail))
 
     def queue_position(self, request_id: RequestId) -> int | None:

@@ -228,6 +228,27 @@ async def test_a_full_queue_says_no_at_once(kind: str, folder: Path) -> None:
         assert engine.queue_position(RequestId("c")) is None
 
 
+async def test_who_has_left_or_is_the_server_itself_stands_in_no_line(
+    kind: str, folder: Path
+) -> None:
+    own = dataclasses.replace(make("own"), forced_token_ids=(5, 6))
+    async with (
+        running(kind, folder, max_num_seqs=1) as engine,
+        engine.generate(make("a", max_tokens=None)) as first,
+    ):
+        await first.get()
+        async with (
+            engine.generate(own),
+            engine.generate(make("left")) as left,
+            engine.generate(make("last")),
+        ):
+            assert engine.queue_position(RequestId("own")) is None
+            assert engine.queue_position(RequestId("left")) == 0
+            assert engine.queue_position(RequestId("last")) == 1
+            engine.abort(left.request_id)
+            assert engine.queue_position(RequestId("last")) == 0
+
+
 async def test_two_readers_on_one_stream_are_a_bug(kind: str, folder: Path) -> None:
     async with (
         running(kind, folder, max_num_seqs=1) as engine,
