@@ -2,7 +2,8 @@
 
 One line a concept: its key, then words and phrases. English ones match in every inflected form,
 Chinese ones wherever they stand; indented lines go on with the one before. A text that holds one of
-them is also found by the others.
+them is also found by the others. `<word` and `>word` behind an English phrase: it does not count
+right after that word, or right before it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ teacher: lecturer, professor, instructor, teacher, prof | 主讲, 教师, 老师
 assistant: teaching assistant, assistant, ta, tutor | 助教, 研究生
 officehours: office hour, consultation hour, ask question in person, question session, talk to,
   drop in | 答疑, 办公时间, 接待时间, 当面提问, 当面问
-exam: exam, examination, final, midterm, written test | 考试, 期中考, 期末考, 考场, 开考, 期末,
-  期中, 考卷, 试卷
+exam: exam, examination, final >grade >mark >score >point >result, midterm, written test | 考试,
+  期中考, 期末考, 考场, 开考, 期末, 期中, 考卷, 试卷
 midterm: midterm, mid term | 期中
-final: final exam, final, finals | 期末
-makeup: make up exam, makeup, make up, made up, redo, resit, re sit, retake,
-  second attempt | 补考, 重考, 补做,
-  补测, 缓考, 重修
+final: final exam, final >grade >mark >score >point >result | 期末
+makeup: make up exam, makeup, make up >of, made up >of <grade <mark <score <point <result, redo,
+  resit, re sit, retake, second attempt | 补考, 重考, 补做, 补测, 缓考, 重修
 grade: grade, mark, score, assessment, point, total | 成绩, 评分, 分数, 打分, 得分, 总评, 总分,
   计分, 记分, 扣分, 满分
 regrade: regrade, appeal, disagree, dispute, complain, grade wrongly, complaint | 复核, 异议,
@@ -32,7 +32,9 @@ regrade: regrade, appeal, disagree, dispute, complain, grade wrongly, complaint 
 inspection: inspection, look at my exam, look at my paper, correct exam, correct paper,
   view the exam | 查卷, 看卷, 阅卷
 weight: weight, percent, percentage, %, count toward, count for, worth, share, weigh,
-  proportion | 比例, 占比, 权重, 百分之, 占多少, 占总评, 各占
+  proportion, grade made up, mark made up, grade composed, grade breakdown, grade composition,
+  grade consist, grade computed, grade calculated | 成绩构成, 成绩由, 成绩怎么算, 比例, 占比, 权重,
+  百分之, 占多少, 占总评, 各占
 penalty: penalty, deduct, deduction, lose point, lose mark, minus, subtract | 扣分,
   折算, 减分, 倒扣
 zero: zero, no point, nothing | 零分, 记零, 0 分

@@ -18,7 +18,7 @@ from server.store.analysis import title_words
 from server.store.materials import NewPassage, Settle, Settled
 from server.store.schema import Material
 
-PASSAGE_VERSION = 4
+PASSAGE_VERSION = 5
 """Raised when passages or index words come out differently: materials are then read anew."""
 _MAX_TITLE_CHARS = 300
 

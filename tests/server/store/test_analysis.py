@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.store.analysis import QueryUnit, index_words, numbered_kind, query_units, title_words
-from server.store.concepts import CONCEPTS
+from server.store.concepts import CONCEPTS, KEY_MARK, concepts
 from server.store.dates import date_key
 
 
@@ -93,6 +93,24 @@ def test_words_that_mean_several_things_count_once() -> None:
     weights = [unit.weight for unit in query_units("期末") if unit.is_asked]
     assert len(weights) > 1
     assert sum(weight**2 for weight in weights) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "unwanted"),
+    [
+        ("how is the final grade made up", {"weight", "grade"}, {"final", "exam", "makeup"}),
+        ("what is the final mark made up of", {"weight", "grade"}, {"final", "exam", "makeup"}),
+        ("when is the final", {"final", "exam"}, {"makeup"}),
+        ("can a missed quiz be made up", {"makeup"}, {"weight"}),
+        ("after the grade, made up quickly", {"grade", "makeup"}, {"weight"}),
+    ],
+)
+def test_neighbours_decide_what_a_phrase_means(
+    text: str, wanted: set[str], unwanted: set[str]
+) -> None:
+    found = {key.removeprefix(KEY_MARK) for key, _, _ in concepts(text)}
+    assert found >= wanted
+    assert not found & unwanted
 
 
 def test_concepts_have_keys_that_are_words_of_the_index() -> None:
