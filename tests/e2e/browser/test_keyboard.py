@@ -74,7 +74,7 @@ def test_the_words_of_the_page_are_explained(
     button.focus()
     page.keyboard.press("Enter")
     words = page.locator("dialog[open] .word")
-    expect(words).to_have_count(7)
+    expect(words).to_have_count(10)
     for word in words.all():
         expect(word.locator("dt")).not_to_have_text("")
         assert len(word.locator("dd").inner_text()) > 20

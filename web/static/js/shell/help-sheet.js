@@ -13,7 +13,10 @@ const WORDS = {
   citation: ["meaning.citation", "meaning.citationText"],
   notFound: ["meaning.notFound", "meaning.notFoundText"],
   ending: ["meaning.ending", "meaning.endingText"],
+  limit: ["meaning.limit", "meaning.limitText"],
   seam: ["meaning.seam", "meaning.seamText"],
+  versions: ["meaning.versions", "meaning.versionsText"],
+  figures: ["meaning.figures", "meaning.figuresText"],
 };
 /** The signs of how an answer ended: tone, drawing, meaning. */
 const ENDINGS = [
