@@ -25,6 +25,9 @@ _PRONOUN = regex.compile(
     r"\b(?:it|its|they|them|their|that one|this one|those|these|the same|there|he|she|him)\b"
     r"|它们?|他们?|她们?|这个|那个|那里|这里|其中|上面"
 )
+_NO_PRONOUN = regex.compile(
+    r"\b(?:is|are|was|were|be|been|will|would|can) there\b|\bthere(?:'s| is| are)\b"
+)
 _ENDING = regex.compile(r"呢\s*[?？。]?\s*$")
 
 
@@ -71,6 +74,17 @@ def what_is_asked(question: str, previous: str | None, calendar: CourseCalendar)
         if unit.words not in known and numbered_kind(unit) not in named
     ]
     return Asked(tuple(own), tuple(leaned), is_follow_up)
+
+
+def leans(question: str) -> bool:
+    """Whether a question says too little alone, so that one before it may have to help."""
+    return _leans(question, query_units(question[:_MAX_QUESTION_CHARS]))
+
+
+def refers_back(question: str) -> bool:
+    """Whether a question names something by a word that says nothing without another question."""
+    folded = _NO_PRONOUN.sub(" ", fold(question[:_MAX_QUESTION_CHARS]))
+    return _PRONOUN.search(folded) is not None or _ENDING.search(folded) is not None
 
 
 def _leans(question: str, own: Sequence[QueryUnit]) -> bool:

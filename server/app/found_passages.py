@@ -26,12 +26,18 @@ class FoundPassage(PassageText, Protocol):
 
 
 class Found(Protocol):
-    """What retrieval found, best first. `is_found` False: nothing near enough to answer from."""
+    """What retrieval found, best first. `is_found` False: nothing near enough to answer from.
+    `missing_parts`: the parts of a question for which nothing is found; the model is then asked
+    `found_question`, the others. None: all of it."""
 
     @property
     def passages(self) -> Sequence[FoundPassage]: ...
     @property
     def is_found(self) -> bool: ...
+    @property
+    def missing_parts(self) -> Sequence[str]: ...
+    @property
+    def found_question(self) -> str | None: ...
 
 
 class Retriever(Protocol):

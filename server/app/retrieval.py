@@ -25,7 +25,9 @@ from server.app.candidates import (
 from server.app.explain import ExplainedUnit, Match, explain_units, matches
 from server.app.follow_ups import Asked, Previous, what_is_asked
 from server.app.fusion import Judge, Reranker, SemanticSearch
-from server.app.not_found import DEFAULT_NOT_FOUND_SCORE
+from server.app.not_found import DEFAULT_NOT_FOUND_SCORE, found_score
+from server.app.part_search import PartFound, search_parts
+from server.app.relevance import score_hits
 from server.store.analysis import is_han
 from server.store.database import Database
 from server.store.passage_index import Hit, WordCounts, passage_index
@@ -39,6 +41,10 @@ _LEAST_RANK = 0.85
 facts from any passage it sees, the wrong ones as well."""
 DEFAULT_NUM_JUDGED = 8
 _NUM_DECIDING = 3
+_PART_MARGIN = 0.15
+"""By how much a part of a question that is not found as a whole must be surer than a question: a
+few words are soon found somewhere, and the model would then make up what they ask for. Of the
+evaluation's questions 0.85 of the answerable reach that much alone, and 0.40 of the others."""
 _NUM_AT_ONCE = 20
 """Candidates that are scored without giving the work to a thread."""
 
@@ -60,11 +66,15 @@ class Viewer:
 @dataclass(frozen=True, slots=True)
 class Retrieved:
     """Passages, best first. `is_found` is False when even the best does not fit the question:
-    then they are only the nearest ones. `score`: the best one's, by which that was decided."""
+    then they are only the nearest ones. `score`: the best one's, by which that was decided.
+    `missing_parts`: of a question of several parts, those for which nothing is found, while
+    something is for `found_question`, the others."""
 
     passages: tuple[Passage, ...]
     is_found: bool
     score: float = 0.0
+    missing_parts: tuple[str, ...] = ()
+    found_question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +154,34 @@ class Retriever:
         """Up to `limit` passages for `question`: the best and those that come near it, or, when
         nothing is found, just the nearest. A follow-up ("And on Thursday?") is helped by the
         question before it, which counts for less. Without a viewer: as a guest sees it.
-        `asks_judge` False: at once."""
+        `asks_judge` False: at once. What is not found as a whole is searched in its parts."""
         judge = self._judge if asks_judge else None
-        found = await self._find(course_id, question, previous, viewer or Viewer(""), judge)
+        viewer = viewer or Viewer("")
+        found = await self._find(course_id, question, previous, viewer, judge)
         good, score = self._decide(found, limit)
-        is_found = score >= self._not_found_score
-        kept = good if is_found else found.candidates[:limit]
-        return Retrieved(tuple(c.passage for c in kept), is_found, score)
+        if score >= self._not_found_score:
+            return Retrieved(tuple(c.passage for c in good), is_found=True, score=score)
+
+        least = max(self._not_found_score, min(1.0, self._not_found_score + _PART_MARGIN))
+
+        async def search(part: str, before: Previous | None) -> PartFound:
+            found = await self._find(course_id, part, before, viewer, judge)
+            good, score = self._decide(found, limit)
+            score = min(score, _own_score(found, good))
+            passages = tuple(candidate.passage for candidate in good)
+            return PartFound(passages, score >= least, score)
+
+        in_parts = await search_parts(question, previous, search, limit=limit)
+        if in_parts is None:
+            nearest = tuple(candidate.passage for candidate in found.candidates[:limit])
+            return Retrieved(nearest, is_found=False, score=score)
+        return Retrieved(
+            in_parts.passages,
+            is_found=True,
+            score=in_parts.score,
+            missing_parts=in_parts.missing,
+            found_question=in_parts.asked,
+        )
 
     async def explain(
         self,
@@ -265,6 +296,23 @@ class Retriever:
         )
         # Tens of milliseconds of Python: answers must go on being delivered meanwhile.
         return await anyio.to_thread.run_sync(score) if len(hits) > _NUM_AT_ONCE else score()
+
+
+def _own_score(found: _Found, good: Sequence[Candidate]) -> float:
+    """The best score of what a part asks for itself: a passage that has only what it takes over
+    from the part before answers that one."""
+    asked = found.asked
+    if not asked.is_follow_up or not any(unit.is_asked for unit in asked.own):
+        return 1.0
+    hits = [candidate.hit for candidate in good[:_NUM_DECIDING]]
+    covered = score_hits(asked.own, hits, found.counts)
+    return max(
+        (
+            found_score(asked.own, hit, cover.coverage, found.counts)
+            for hit, cover in zip(hits, covered, strict=True)
+        ),
+        default=0.0,
+    )
 
 
 async def _calendar(session: AsyncSession, course_id: str, viewer: Viewer) -> CourseCalendar:

@@ -457,3 +457,32 @@ async def test_a_hundred_answers_at_once_are_all_stored(site: Site) -> None:
             f"When are office hours, {n}.{turn}?" for turn in range(5)
         ]
         assert {message["state"] for message in messages} == {"finished"}
+
+
+@pytest.mark.one_loop
+async def test_a_part_that_is_not_found_is_told_and_not_asked(tmp_path: Path) -> None:
+    missing = "what is the parking fee in Antarctica?"
+    text = f"When are the office hours of the lab, and {missing}"
+    async with open_site(tmp_path, not_found_score=0.5) as site:
+        events = await site.answer(text)
+        accepted, (retrieval,) = events["accepted"][0], events["retrieval"]
+        again = await events_of(await site.app.chat.ask(ALICE, site.ask(text, id=accepted["id"])))
+        stored = await site.stored(accepted["message"])
+        (prompt,) = site.prompts
+        async with site.client() as client:
+            export = f"/api/conversations/{accepted['conversation']}/export?format=md"
+            told = [
+                (await client.get(path, headers={"accept-language": language})).text
+                for path in (export, f"/records/{accepted['message']}")
+                for language in ("en", "zh")
+            ]
+    assert not retrieval["not_found"]
+    assert retrieval["not_found_parts"] == stored["not_found_parts"] == [missing]
+    assert again["retrieval"] == events["retrieval"]
+    assert again["context"] == events["context"]
+    assert "Antarctica" not in prompt
+    assert "Question: When are the office hours of the lab?" in prompt
+    assert [notice["kind"] for notice in stored["notices"]] == ["part_not_found"]
+    sentences = ["Nothing in the materials for", "资料中没有找到"] * 2
+    for page, words in zip(told, sentences, strict=True):
+        assert words in page

@@ -250,3 +250,64 @@ async def test_an_explanation_names_what_is_asked_and_where_it_stands(
     assert any(
         numbers[match.unit] == "lab 3" and "title" in match.columns for match in best.matches
     )
+
+
+WIFI, WIFI_ZH = "what is the Wi-Fi password of the lecture room?", "教室的Wi-Fi密码是什么？"
+
+
+@pytest.mark.parametrize(
+    ("question", "found", "missing"),
+    [
+        (f"When is Lab 4 due, and {WIFI}", "When is Lab 4 due?", WIFI),
+        ("What is the Wi-Fi password? When is Lab 4 due?", "When is Lab 4 due?", None),
+        (f"实验四什么时候交？{WIFI_ZH}", "实验四什么时候交？", WIFI_ZH),
+        (f"实验四什么时候交，另外{WIFI_ZH}", "实验四什么时候交？", WIFI_ZH),
+    ],
+)
+async def test_the_half_that_the_course_knows_is_found(
+    sample: tuple[Database, str], question: str, found: str, missing: str | None
+) -> None:
+    database, course_id = sample
+    retrieved = await Retriever(database).retrieve(course_id, question)
+    alone = await Retriever(database).retrieve(course_id, found)
+    assert retrieved.is_found
+    assert retrieved.found_question == found
+    assert retrieved.missing_parts == (missing or "What is the Wi-Fi password?",)
+    assert retrieved.passages == alone.passages
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the Wi-Fi password? Who may change it?",
+        "What is the salary of the assistants, and what is the Wi-Fi password?",
+        "法国的首都是哪里？教室的Wi-Fi密码是什么？",
+    ],
+)
+async def test_where_no_part_is_found_nothing_is(
+    sample: tuple[Database, str], question: str
+) -> None:
+    database, course_id = sample
+    retrieved = await Retriever(database).retrieve(course_id, question)
+    assert not retrieved.is_found
+    assert (retrieved.missing_parts, retrieved.found_question) == ((), None)
+    assert retrieved.passages, "the nearest ones"
+
+
+@pytest.mark.parametrize(
+    "question", ["What are labs and exams worth?", "实验和考试各占多少？", "When is Lab 4 due?"]
+)
+async def test_a_question_that_is_found_is_searched_once(
+    sample: tuple[Database, str], monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    database, course_id = sample
+    searched: list[str] = []
+    find = Retriever._find
+
+    async def counted(self: Retriever, course_id: str, text: str, *rest: Any) -> Any:
+        searched.append(text)
+        return await find(self, course_id, text, *rest)
+
+    monkeypatch.setattr(Retriever, "_find", counted)
+    assert (await Retriever(database).retrieve(course_id, question)).is_found
+    assert searched == [question]
