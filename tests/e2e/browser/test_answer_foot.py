@@ -201,3 +201,44 @@ def test_the_nearest_passages_stand_below_a_not_found(chat: ChatPage, peer: Scri
     expect(chat.answer.locator(".source")).to_have_count(2)
     words = "Not found: no passage fits this question well enough"
     expect(chat.answer.locator(".finish")).to_have_text(words)
+
+
+@pytest.mark.parametrize(("locale", "words"), [("en", "Left outnone"), ("zh-CN", "未采用的段落无")])
+def test_the_drawer_says_that_nothing_was_left_out(
+    open_chat: OpenChat, peer: ScriptedPeer, locale: str, words: str
+) -> None:
+    chat = open_chat(before=peer.attach_to, locale=locale)
+    rows = chat.answer.locator(".details-rows")
+    for passages, is_told in (
+        ([passage(1), passage(2)], True),
+        ([passage(1), passage(2, used=False)], False),
+        ([], False),
+    ):
+        peer.answer([*opening(*passages), *deltas("Yes [1]."), finish()])
+        chat.ask("Is it so?")
+        chat.wait_end()
+        chat.answer.locator(".details-toggle").click()
+        expect(rows.locator("div", has_text=words)).to_have_count(int(is_told))
+
+
+def test_a_long_source_says_that_it_is_cut_and_shows_all(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    long = {**passage(1), "text": "A line of it.\n\n" * 60 + "The very end."}
+    peer.answer([*opening(long, passage(2)), *deltas("Yes [1]."), finish()])
+    chat.ask("Is it so?")
+    chat.wait_end()
+    cards = chat.answer.locator(".source")
+    for card in cards.all():
+        card.locator("summary").click()
+    show_all = chat.answer.get_by_role("button", name="Show all")
+    expect(show_all).to_have_count(1)
+    text = cards.first.locator(".source-text")
+    masked = "(node) => getComputedStyle(node).maskImage !== 'none'"
+    assert text.evaluate(masked)
+    show_all.focus()
+    show_all.press("Enter")
+    expect(show_all).to_have_count(0)
+    expect(text).to_be_focused()
+    assert not text.evaluate(masked)
+    assert text.evaluate("(node) => node.scrollHeight <= node.clientHeight + 1")

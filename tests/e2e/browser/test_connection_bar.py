@@ -7,7 +7,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import ScriptedPeer
 
-LOST = "Connection lost. What the server writes meanwhile will be shown here."
+LOST = "Connection lost."
 TRYING = "Trying to connect…"
 # What the live region says, each time that it says something else.
 LISTEN = """() => {

@@ -86,3 +86,37 @@ def test_an_edit_goes_with_its_conversation(chat: ChatPage) -> None:
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".conversation")).to_have_count(0)
     assert page.evaluate(KEPT) == []
+
+
+@pytest.mark.parametrize(
+    ("locale", "words"),
+    [("en", "An edited question waits: go to it"), ("zh-CN", "有一个改到一半的问题：去看看")],
+)
+def test_an_edit_out_of_view_is_told_and_found(
+    open_chat: OpenChat, locale: str, words: str
+) -> None:
+    chat = open_chat(locale=locale, viewport={"width": 390, "height": 600})
+    page = chat.page
+    for question in (QUESTION, *(f"{QUESTION} And {n}?" for n in range(3))):
+        chat.ask(question)
+        chat.wait_end()
+    waits = page.locator(".edit-waits")
+    page.locator(".question-edit").first.click()
+    edit = page.locator(".question-input")
+    edit.fill(WORDS)
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    expect(edit).not_to_be_in_viewport()
+    expect(waits).to_be_visible()
+    expect(waits).to_have_text(words)
+    waits.press("Enter")
+    expect(edit).to_be_in_viewport()
+    expect(edit).to_be_focused()
+    expect(edit).to_have_value(WORDS)
+    expect(waits).to_be_hidden()
+    # Nor is anything told of it where it is in view, or elsewhere.
+    page.reload()
+    expect(waits).to_be_visible()
+    page.locator("#new").click()
+    expect(page.locator(".answer")).to_have_count(0)
+    expect(waits).to_be_hidden()

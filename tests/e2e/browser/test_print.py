@@ -141,3 +141,18 @@ def test_a_card_has_its_text_once_however_often_it_is_opened(open_chat: OpenChat
     chat.page.evaluate("() => dispatchEvent(new Event('afterprint'))")
     expect(chat.answer.locator(".source-text")).to_have_count(4)
     expect(chat.answer.locator(".source").first.locator("mark")).to_have_count(1)
+
+
+def test_paper_has_nothing_of_a_thumb(open_chat: OpenChat, tmp_path: Path) -> None:
+    chat = open_chat(before=(peer := ScriptedPeer()).attach_to)
+    finished(chat, peer)
+    chat.answer.locator(".thumb[data-value=down]").click()
+    note = chat.answer.locator(".feedback-note")
+    expect(note).to_contain_text("Thank you.")
+    note.locator("textarea").fill("Not for paper.")
+    paper = " ".join(printed(chat.page, tmp_path))
+    assert "When is the room open" in paper
+    for unwanted in ("Thank you.", "Not for paper.", "Send"):
+        assert unwanted not in paper, unwanted
+    chat.page.emulate_media(media="print")
+    expect(note).to_be_hidden()

@@ -344,3 +344,101 @@ def test_the_focus_finds_a_chip_that_was_made_again(open_chat: OpenChat) -> None
     )
     chat.page.keyboard.press("Escape")
     expect(chip).to_be_focused()
+
+
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}}
+DESK: dict[str, Any] = {"viewport": {"width": 1300, "height": 800}}
+TOP = "() => document.querySelector('#scroll').scrollTop"
+
+
+def opened(chat: ChatPage) -> Locator:
+    """The panel, after it was opened by a chip."""
+    panel = chat.page.locator("#source-panel")
+    chat.answer.locator(".cite").first.click()
+    expect(panel).to_be_visible()
+    return panel
+
+
+@pytest.mark.parametrize("screen", [PHONE, DESK])
+def test_back_closes_the_panel_and_nothing_else(
+    open_chat: OpenChat, screen: dict[str, Any]
+) -> None:
+    chat = show(open_chat, **screen)
+    page = chat.page
+    address, top = page.url, page.evaluate(TOP)
+    page.evaluate("() => document.querySelector('.answer').dataset.mine = ''")
+    panel = opened(chat)
+    page.go_back()
+    expect(panel).to_be_hidden()
+    expect(chat.answer.locator(".cite").first).to_be_focused()
+    assert (page.url, page.evaluate(TOP)) == (address, top)
+    # Forward leads to nothing that could be shown: what is there stays, Back leaves as ever.
+    page.evaluate("() => history.forward()")
+    page.wait_for_function("() => !history.state?.panel")
+    expect(panel).to_be_hidden()
+    assert page.url == address
+    # It is the same transcript still, made once.
+    expect(chat.page.locator(".answer[data-mine]")).to_have_count(1)
+    page.go_back()
+    expect(chat.answers).to_have_count(0)
+
+
+@pytest.mark.parametrize("way", ["button", "Escape"])
+@pytest.mark.parametrize("screen", [PHONE, DESK])
+def test_a_closed_panel_leaves_no_dead_press_of_back(
+    open_chat: OpenChat, screen: dict[str, Any], way: str
+) -> None:
+    chat = show(open_chat, **screen)
+    for _ in range(3):
+        panel = opened(chat)
+        if way == "Escape":
+            chat.page.keyboard.press("Escape")
+        else:
+            panel.get_by_role("button", name="Close the source").click()
+        expect(panel).to_be_hidden()
+        expect(chat.answer.locator(".cite").first).to_be_focused()
+    chat.page.wait_for_function("() => !history.state?.panel")
+    chat.page.go_back()
+    expect(chat.answers).to_have_count(0)
+
+
+def test_another_conversation_closes_the_panel_and_takes_its_entry(open_chat: OpenChat) -> None:
+    chat = show(open_chat, **DESK)
+    page = chat.page
+    address, panel = page.url, opened(chat)
+    num_entries = page.evaluate("() => history.length")
+    page.locator("a.new-conversation").click()
+    expect(panel).to_be_hidden()
+    expect(chat.answers).to_have_count(0)
+    assert page.url != address
+    assert page.evaluate("() => [history.length, history.state.panel ?? null]") == [
+        num_entries,
+        None,
+    ]
+
+
+def test_a_reload_with_the_panel_open_is_as_if_it_were_closed(open_chat: OpenChat) -> None:
+    chat = open_chat(**DESK)
+    chat.ask()
+    chat.wait_end()
+    page, address = chat.page, chat.page.url
+    panel = page.locator("#source-panel")
+
+    def read() -> None:
+        chat.answer.locator(".source summary").first.click()
+        chat.answer.get_by_role("button", name="Read in the material").first.click()
+        expect(panel).to_be_visible()
+
+    read()
+    page.reload()
+    page.wait_for_selector("html.is-ready")
+    page.wait_for_function("() => !history.state?.panel")
+    expect(panel).to_be_hidden()
+    expect(chat.answers).to_have_count(1)
+    assert page.url == address
+    read()
+    page.go_back()
+    expect(panel).to_be_hidden()
+    assert page.url == address
+    page.go_back()
+    expect(chat.answers).to_have_count(0)

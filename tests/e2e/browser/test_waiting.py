@@ -110,8 +110,10 @@ def test_a_lost_connection_is_told_where_the_reader_looks(
     peer.close(1001)
     timed.page.clock.fast_forward(2000)
     words = timed.answer.locator(".still-words")
-    told = "Connection lost. What the server goes on writing will be shown here."
+    told = "If the server is still writing, the rest will be shown here."
     expect(words).to_have_text(told)
+    # Once: the bar says what has happened.
+    expect(timed.page.locator("#connection span")).to_have_text("Connection lost.")
 
 
 def test_a_question_without_connection_says_that_it_waits(

@@ -25,6 +25,7 @@ import { VersionBar } from "./shell/version-bar.js";
 import { PassagePreview } from "./sources/passage-preview.js";
 import { openSourcesOnPaper } from "./sources/printing.js";
 import { SourcePanel } from "./sources/source-panel.js";
+import { EditWaits } from "./transcript/edit-waits.js";
 import { Scrolling } from "./transcript/scrolling.js";
 import { Transcript } from "./transcript/transcript.js";
 
@@ -50,6 +51,7 @@ const actions = new ConversationActions();
 const sidebar = new Sidebar({ root: find("#sidebar"), backdrop: find("#backdrop"), opener: find("#menu"), actions });
 const frame = new Frame(chat, opening, () => logOut(connection, problem));
 const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll"), find("#newest")), {
+  editWaits: new EditWaits(find("#newest"), find("#scroll")),
   connection,
   isBusy: () => chat.isBusy,
   continueAnswer: (answer, options) => chat.continueAnswer(answer, options),
@@ -88,6 +90,7 @@ function listConversations() {
 }
 
 chat.addEventListener("show", () => {
+  panel.close();
   transcript.show(chat.conversation.messages);
   composer.useDraft(chat.conversation.id);
   sidebar.current = chat.conversation.id;

@@ -8,7 +8,7 @@ import { prepareHighlighter } from "./code-blocks.js";
 import { forgetFrame, onRender } from "../frames.js";
 import { prepareMath } from "./math.js";
 import { Pieces } from "./pieces.js";
-import { markSeams } from "./seams.js";
+import { markSeams } from "./seam-places.js";
 import { BUDGET_MS, Deadline, slices as shared } from "./slices.js";
 
 const MATH = /\$\$|\$[^\s\d]|\\[([]/;

@@ -105,12 +105,34 @@ async function highlight(code, language, text) {
       document.addEventListener("selectionchange", () => slices.add(paint), { once: true });
       return;
     }
-    const { value } = hljs.highlight(text, { language, ignoreIllegals: true });
+    // A mark within a word would take its colour.
+    const { value } = hljs.highlight(text.replaceAll(SEAM, ""), { language, ignoreIllegals: true });
     const painted = sanitizeHighlighted(value);
-    if (text.includes(SEAM)) showSeams(painted);
+    if (text.includes(SEAM)) {
+      putMarks(painted, text);
+      showSeams(painted);
+    }
     code.replaceChildren(painted);
   };
   slices.add(paint);
+}
+
+/** Puts the marks of seams in `text` into the nodes of the same text without them. */
+function putMarks(root, text) {
+  const offsets = text.split(SEAM).slice(0, -1).map(({ length }) => length);
+  const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  let left = offsets.shift();
+  while (left !== undefined && walker.nextNode()) {
+    const node = walker.currentNode;
+    let at = 0;
+    while (left !== undefined && left <= node.length - at) {
+      at += left;
+      node.insertData(at, SEAM);
+      at += SEAM.length;
+      left = offsets.shift();
+    }
+    if (left !== undefined) left -= node.length - at;
+  }
 }
 
 function isSelected(node) {

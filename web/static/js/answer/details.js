@@ -40,7 +40,10 @@ function detailRows(answer) {
     add("prompt", t("details.promptValue", { tokens: number(usage.prompt_tokens), cached: number(cached) }));
     addWritten(add, answer);
   }
-  const { context } = answer;
+  const { context, passages } = answer;
+  // Where some were, the sources list them.
+  const isAllRead = passages.length > 0 && passages.every(({ used }) => used) && !answer.passagesDropped;
+  if (isAllRead && !answer.notFound) add("leftOut", t("details.none"));
   if (context?.window_used) {
     add("window", t("details.windowValue", { used: number(context.window_used), window: number(context.window) }));
   }

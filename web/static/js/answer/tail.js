@@ -41,7 +41,7 @@ export class Tail {
     const shown = [
       ...[answer.state, answer.id, answer.finishDetail, answer.usage, answer.timing, answer.error],
       ...[answer.passages, answer.citations, answer.noSupport, answer.canContinue, answer.context],
-      ...[answer.isUndoing, answer.text, language()],
+      ...[answer.notFoundParts, answer.isUndoing, answer.text, language()],
     ];
     if (shown.every((value, index) => value === this.#shown[index])) return;
     if (answer.isRunning || language() !== this.#shown.at(-1)) this.#feedback = null;
@@ -64,6 +64,7 @@ export class Tail {
       this.#root,
       isNotice ? notice(finish, buttons) : null,
       hasWords && !isNotice ? element("div", { class: "end-line" }, finishWords(finish), buttons) : null,
+      answer.notFoundParts.map((part) => notice({ tone: "amber", text: t("notice.partNotFound", { part }) }, [])),
       answer.noSupport ? notice({ tone: "amber", text: t("notice.noSupport") }, []) : null,
       answer.isSummary ? leftOut(answer.context?.turns_left_out ?? 0) : null,
       sourcesSection(answer, this.#actions.openSource),

@@ -21,6 +21,7 @@ export const FOLDS = {
     answer.passages = event.passages;
     answer.passagesDropped = event.dropped;
     answer.notFound = event.not_found ?? false;
+    answer.notFoundParts = event.not_found_parts ?? [];
     answer.phase = "reading";
   },
   context(answer, event) {

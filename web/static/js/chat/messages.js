@@ -42,6 +42,8 @@ export class Answer extends EventTarget {
   passages = [];
   passagesDropped = 0;
   notFound = false;
+  /** What of the question nothing was found for, where something was for the rest. */
+  notFoundParts = [];
   /** [{n, start, end, marks, by}], null until the server has compared the text with its sources. */
   citations = null;
   noSupport = false;
@@ -102,6 +104,7 @@ export class Answer extends EventTarget {
       passages: message.passages ?? [],
       passagesDropped: message.passages_dropped ?? 0,
       notFound: message.not_found ?? false,
+      notFoundParts: message.not_found_parts ?? [],
       citations: message.citations ?? null,
       noSupport: message.no_support ?? false,
       feedback: message.feedback ?? null,

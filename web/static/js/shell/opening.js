@@ -31,20 +31,20 @@ export class Opening extends EventTarget {
     this.#connection = connection;
     this.#problem = problem;
     chat.addEventListener("show", () => this.#shown());
-    // It has no address of its own yet, and a reload is not to come back to the one before.
-    chat.addEventListener("carry", () => history.pushState({}, "", "/"));
     chat.addEventListener("accepted", ({ detail }) => {
       if (!detail.isNew) return;
       keep("sessionStorage", OPEN, detail.conversation);
-      history.pushState({}, "", pathOf(detail.conversation));
+      goTo(pathOf(detail.conversation));
     });
-    // The address of the conversation before would bring that one back at a reload.
-    chat.addEventListener("carry", () => history.pushState({}, "", "/"));
+    // It has no address of its own yet, and that of the one before would bring that back at a reload.
+    chat.addEventListener("carry", () => goTo("/"));
     connection.addEventListener("state", () => {
       if (connection.state === "waiting" && connection.closeCode === POLICY_VIOLATION) this.#checkMembership();
     });
     window.addEventListener("popstate", () => {
       const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
+      // The panel of the sources has come or gone.
+      if (id && decodeURIComponent(id) === chat.conversation.id) return;
       if (id) this.open(decodeURIComponent(id), { push: false });
       else this.startNew({ push: false });
     });
@@ -87,7 +87,7 @@ export class Opening extends EventTarget {
       else this.#problem.show(t("conversation.unreachable"), () => this.open(id, { push }));
       return false;
     }
-    if (isWanted && push) history.pushState({}, "", pathOf(id));
+    if (isWanted && push) goTo(pathOf(id));
     return isWanted;
   }
 
@@ -120,7 +120,7 @@ export class Opening extends EventTarget {
   }
 
   #startIn(course, push) {
-    if (push) history.pushState({}, "", "/");
+    if (push) goTo("/");
     const isKnown = this.courses.some(({ id }) => id === course);
     this.#chat.startNew(isKnown ? course : (this.courses[0]?.id ?? null));
   }
@@ -160,6 +160,12 @@ export class Opening extends EventTarget {
     keep("sessionStorage", OPEN, id);
     if (course) keep("localStorage", COURSE, course);
   }
+}
+
+/** A new entry of the history; it takes the place of an open panel's. */
+function goTo(path) {
+  if (history.state?.panel) history.replaceState({}, "", path);
+  else history.pushState({}, "", path);
 }
 
 function pathOf(conversation) {

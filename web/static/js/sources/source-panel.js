@@ -21,6 +21,8 @@ export class SourcePanel {
   #passage = null;
   #opener = null;
   #wide = window.matchMedia("(min-width: 1100px)");
+  /** The browser is on its way from the panel's entry of the history to the one before. */
+  #isLeaving = false;
 
   constructor(dialog) {
     this.#dialog = dialog;
@@ -46,6 +48,9 @@ export class SourcePanel {
       if (event.target === dialog) this.close();
     });
     dialog.addEventListener("close", () => this.#closed());
+    window.addEventListener("popstate", () => this.#moved());
+    // Nothing is open after a reload.
+    if (history.state?.panel) this.#leave();
   }
 
   get isOpen() {
@@ -66,6 +71,7 @@ export class SourcePanel {
       else this.#dialog.showModal();
     }
     document.documentElement.classList.add("has-panel");
+    if (!history.state?.panel) this.#enter();
     this.#dialog.querySelector(".panel-close").focus();
     if (!passage.material) {
       this.#showPassage();
@@ -92,7 +98,30 @@ export class SourcePanel {
     this.#showLinks();
   }
 
+  /** Back closes the panel: it has an entry of its own, with the address of its conversation. */
+  #enter() {
+    history.pushState({ panel: true }, "");
+  }
+
+  #leave() {
+    this.#isLeaving = true;
+    history.back();
+  }
+
+  #moved() {
+    const isEntry = Boolean(history.state?.panel);
+    if (this.#isLeaving) {
+      this.#isLeaving = false;
+      // It was opened again meanwhile.
+      if (this.isOpen && !isEntry) this.#enter();
+    } else if (!isEntry) this.close();
+    // Forward: what it showed is no longer there.
+    else if (!this.isOpen) this.#leave();
+  }
+
   #closed() {
+    if (this.isOpen) return;
+    if (history.state?.panel && !this.#isLeaving) this.#leave();
     document.documentElement.classList.remove("has-panel");
     this.#passage = null;
     this.#opener?.focus();

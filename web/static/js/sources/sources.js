@@ -75,9 +75,30 @@ function card(passage, open) {
   // Most cards are never opened: their text is made when they are, also for paper (printing.js).
   const show = () => {
     if (!node.open) return;
-    button.before(element("div", { class: "source-text prose", dir: "auto" }, renderMarked(passage)));
+    showText(body, renderMarked(passage));
     node.removeEventListener("toggle", show);
   };
   node.addEventListener("toggle", show);
   return node;
+}
+
+/** A long text is cut, with a button that shows all of it. */
+function showText(body, content) {
+  const text = element("div", { class: "source-text prose", dir: "auto", tabindex: "-1" }, content);
+  const all = element("button", { class: "quiet show-all", type: "button", hidden: true }, t("source.all"));
+  // Formulas and the width of the window change how much there is.
+  const sizes = new ResizeObserver(() => {
+    const isCut = text.scrollHeight > text.clientHeight + 1;
+    text.classList.toggle("is-cut", isCut);
+    all.hidden = !isCut;
+  });
+  sizes.observe(content);
+  all.addEventListener("click", () => {
+    sizes.disconnect();
+    text.classList.remove("is-cut");
+    text.classList.add("is-whole");
+    all.remove();
+    text.focus({ preventScroll: true });
+  });
+  body.prepend(text, all);
 }

@@ -12,7 +12,7 @@ import { TranscriptWindow } from "./window.js";
 const AT_ONCE = 4;
 
 /**
- * `actions`: those of AnswerView and of QuestionView, `versions(message)` ({index, total}),
+ * `actions`: `editWaits` (an EditWaits, or none), those of AnswerView and of QuestionView, `versions(message)` ({index, total}),
  * `linksOf(message)` and `openConversation(link)` (see CarriedLinks), and `say(text)` to tell what
  * is not seen.
  */
@@ -29,6 +29,8 @@ export class Transcript {
   #line = new ViewLine();
   #window;
   #messages = [];
+  /** The newest question with an edit when the conversation was opened; null where there is none. */
+  #edited = null;
   /** Views are being made: the layout is looked at once, when all are there. */
   #isMaking = false;
 
@@ -43,10 +45,24 @@ export class Transcript {
   /** Shows a conversation from its newest message. */
   show(messages) {
     this.#keep(0);
+    this.#edited = messages.findLast((message) => message instanceof Question && this.#isEdited(message)) ?? null;
     this.#fill(messages);
     // An empty conversation begins with its welcome.
     if (messages.length === 0) this.#scrolling.toTop();
     else this.#scrolling.toNewest();
+    if (this.#edited === null) this.#actions.editWaits?.forget();
+    else this.#actions.editWaits?.offer(this.#views.get(this.#edited)?.root ?? null, () => this.#goToEdit());
+  }
+
+  #isEdited(question) {
+    return ![undefined, "", question.text].includes(this.#actions.editOf?.(question));
+  }
+
+  #goToEdit() {
+    const edited = this.#edited;
+    this.#scrolling.stay();
+    if (!this.reveal(edited.id)) return;
+    this.#views.get(edited).root.querySelector(".question-input")?.focus({ preventScroll: true });
   }
 
   /** Shows other messages of the same conversation: what stays the same is not made again. */
@@ -56,6 +72,7 @@ export class Transcript {
     const isSame = same === messages.length && same === this.#messages.length;
     const hadFocus = this.#root.contains(document.activeElement);
     if (!isSame) {
+      if (!messages.includes(this.#edited)) this.#actions.editWaits?.forget();
       this.#keep(same);
       this.#fill(messages);
     }
@@ -155,6 +172,7 @@ export class Transcript {
     if (!isQuestion) this.#addBelow(view, message, switcher);
     switcher.update(this.#actions.versions(message));
     this.#views.set(message, view);
+    if (message === this.#edited) this.#actions.editWaits?.watch(view.root);
     this.#switchers.set(message, switcher);
     return view;
   }
