@@ -17,9 +17,15 @@ import msgspec
 
 from engine.api import Usage
 from server.app.answer_ends import closing
-from server.app.answer_parts import add_timing, add_usage, part_timing, usage_before
+from server.app.answer_parts import (
+    add_timing,
+    add_usage,
+    part_timing,
+    timing_before,
+    usage_before,
+)
 from server.app.budget import ContextReport
-from server.app.citations import cite, marks_of
+from server.app.citations import cite, cite_cut, marks_of
 from server.app.context import assemble
 from server.app.drafts import Draft, Drafts
 from server.app.found_passages import Found, FoundPassage, Retriever
@@ -40,6 +46,7 @@ from server.service.generation import Completion, Generation, GenerationOptions,
 from server.service.runs import Run
 from server.service.usage import usage_json
 from server.store.messages import Messages, Opened, Outcome, PassageSnapshot, Prepared
+from server.store.records import WHOLE_TYPES
 from server.store.schema import Message, MessageState
 
 
@@ -114,7 +121,7 @@ class Answering:
                 language=language,
                 passages=found.passages if found.is_found else (),
                 turns=turns if found.is_found else (),
-                question=asked.question,
+                question=found.found_question or asked.question,
                 window=window,
                 max_tokens=asked.options.max_tokens or window,
                 summary=summary_of(path) if found.is_found else None,
@@ -137,7 +144,7 @@ class Answering:
                 splits_reasoning=True,
             )
             sources = _Sources(asked.question, snapshots)
-            context = report.to_json()
+            context = _context(report, found)
             await self._finish(run, draft, completion, None, context, sources)
 
     async def extend(
@@ -195,7 +202,7 @@ class Answering:
             asked.opened.answer_id,
             Prepared(
                 prompt_token_ids=prompt.token_ids if prompt else None,
-                context=report.to_json(),
+                context=_context(report, found),
                 passages=snapshots,
                 options=msgspec.to_builtins(asked.options),
                 model=self._generation.model.name,
@@ -207,6 +214,7 @@ class Answering:
             passages=[passage_json(snapshot) for snapshot in snapshots],
             dropped=report.passages_dropped,
             not_found=prompt is None,
+            not_found_parts=list(found.missing_parts),
         )
         run.emit("context", **report.to_json())
         return snapshots
@@ -272,15 +280,18 @@ class Answering:
         `context`: its report."""
         finish = completion.finish
         usage = add_usage(usage_before(earlier), self._part_usage(completion))
-        timing = add_timing(earlier.timing if earlier else None, part_timing(completion))
+        timing = add_timing(timing_before(earlier), part_timing(completion))
         window, window_used = context["window"], usage["total_tokens"]
         detail = completion.detail
         if finish.message is not None:
             detail = {**detail, "message": finish.message}
         used = sources.used
+        compare = cite if finish.detail.type in WHOLE_TYPES else cite_cut
         # In a thread: a long answer takes tens of milliseconds.
-        found = await asyncio.to_thread(cite, draft.text, sources.question, used)
-        citations = [citation.to_json() for citation in found]
+        found = await asyncio.to_thread(compare, draft.text, sources.question, used)
+        if found is None and earlier is not None and earlier.citations is not None:
+            found = []  # what stands there was said of less text
+        citations = None if found is None else [citation.to_json() for citation in found]
         await self._drafts.finish(
             draft,
             Outcome(
@@ -296,10 +307,10 @@ class Answering:
                 draft.num_told,
                 context={**context, "window_used": window_used},
                 citations=citations,
-                marks=marks_of(found),
+                marks=marks_of(found or ()),
             ),
         )
-        tell_citations(run, citations, {passage.n: passage.passage_id for passage in used})
+        tell_citations(run, citations or (), {passage.n: passage.passage_id for passage in used})
         self._generation.finish_run(
             run,
             completion,
@@ -324,6 +335,12 @@ class Answering:
             reasoning_tokens=completion.reasoning_tokens or None,
         )
         return {**told, "max_tokens": completion.max_tokens}
+
+
+def _context(report: ContextReport, found: Found) -> dict[str, Any]:
+    """The report as it is stored: with the parts of the question that the model was not asked."""
+    missing = list(found.missing_parts)
+    return {**report.to_json(), **({"not_found_parts": missing} if missing else {})}
 
 
 def base_fields(num_chars: int, num_thinking: int) -> dict[str, int]:

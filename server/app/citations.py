@@ -34,13 +34,17 @@ _BEHIND_WORD = re.compile(r"[A-Za-z0-9_)\]]")
 _FRAGILE_LINE = re.compile(
     r"\s*(?:```|~~~|\$\$|\\\])|\s*[-=|:\s]+$|\s*(?:(?:\d{1,9}[.)]|[-+*>]|#{1,6})\s*)+$"
 )
+UNSOURCED = "[?]"
+"""What stands on paper and in exports behind a sentence that no source supports."""
 _MOST_CITATIONS = 200
+_TYPE = "*_ \n"
 _LEADING = (":", "：", "?", "？")
 _ENDING = (".", "。", "!", "！", ";", "；", "|", ")", "）", '"', "”")
 _PLEASANTRY = re.compile(
     r"(?i)(?:i )?hope (?:this|that)|let me know|feel free|if you (?:have|need)|"
     r"希望(?:这|以上|能|对)|如果[你您](?:有|需)|如有|如需|请随时"
 )
+_ENOUGH_CLAIMS, _ENOUGH_CHARS = 2, 60
 _LEAST_WORDS = 3
 """A sentence with fewer words that say something claims too little to be told of."""
 
@@ -72,6 +76,29 @@ class Citation:
 def cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Citation]:
     """The citations of an answer to `question`, in order; `passages` are those that the model was
     given. About 2 ms for a usual answer, in pure Python: give a long one to a thread."""
+    found = _cite(answer, question, passages)
+    if not any(one.marks for one in found):
+        # That is said of the whole answer.
+        found = [one for one in found if one.by != "none"]
+    return found[:_MOST_CITATIONS]
+
+
+def cite_cut(answer: str, question: str, passages: Sequence[SourceText]) -> list[Citation] | None:
+    """As `cite`, of an answer that did not end by itself. None where nothing of it is supported,
+    and too little is complete to say so: an answer may begin in words of its own. Two sentences
+    that claim something are enough, or as many characters as a long one has."""
+    found = _cite(answer, question, passages)
+    if any(one.marks for one in found):
+        return found[:_MOST_CITATIONS]
+    # With no passage at all, nothing could support any of them.
+    claims = [one for one in _claims(answer) if _could_be_proved(answer, one)]
+    num_chars = sum(claim.end - claim.start for claim in claims)
+    if len(claims) < _ENOUGH_CLAIMS and num_chars < _ENOUGH_CHARS:
+        return None
+    return [one for one in found if one.by != "none"][:_MOST_CITATIONS]
+
+
+def _cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Citation]:
     if not passages or not answer.strip():
         return []
     known = {passage.n for passage in passages}
@@ -92,24 +119,29 @@ def cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Cit
             supported = support.of_sentence(said, named=n)
             marks = supported.marks if supported else ()
             found.append(Citation(n, match.start(), match.end(), marks, "model"))
-        if named or _claims_nothing(sentence):
+        if named or _claims_nothing(sentence) or _leads(sentence):
             continue
         place = (sentence.start, sentence.end)
         if (supported := support.of_sentence(said)) is not None:
             found.append(Citation(supported.n, *place, supported.marks, "match"))
         elif _could_be_proved(answer, sentence):
             found.append(Citation(0, *place, (), "none"))
-    if not any(one.marks for one in found):
-        # That is said of the whole answer.
-        found = [one for one in found if one.by != "none"]
-    return found[:_MOST_CITATIONS]
+    return found
+
+
+def _claims(answer: str) -> list[Sentence]:
+    return [
+        _without_markers(one)
+        for one in sentences(answer)[:_MOST_CITATIONS]
+        if not _claims_nothing(one)
+    ]
 
 
 def _could_be_proved(answer: str, sentence: Sentence) -> bool:
     """Whether it is told of a sentence that no passage supports it. Not of code, of what leads to
     something else or asks it, of a few words such as "I hope this helps.", and of what was cut."""
-    words = sentence.words.rstrip("*_ \n")
-    if _PLEASANTRY.match(words) or words.endswith(_LEADING):
+    words = sentence.words.rstrip(_TYPE)
+    if _PLEASANTRY.match(words) or _leads(sentence):
         return False
     if sentence.end == len(answer) and not words.endswith(_ENDING):
         return False
@@ -123,6 +155,12 @@ def _blocks_of(answer: str) -> Iterator[tuple[int, int]]:
     for match in _LITERAL.finditer(answer):
         if match[0].lstrip().startswith(("```", "~~~", "$$", "\\[")):
             yield match.span()
+
+
+def _leads(sentence: Sentence) -> bool:
+    """Whether it only leads to what follows, or asks something: what it speaks of stands in some
+    passage, and proves nothing."""
+    return sentence.words.rstrip(_TYPE).endswith(_LEADING)
 
 
 def _claims_nothing(sentence: Sentence) -> bool:
@@ -140,16 +178,23 @@ def marks_of(citations: Sequence[Citation]) -> dict[int, list[list[int]]]:
 
 
 def with_numbers(
-    answer: str, citations: Sequence[Mapping[str, Any]], known: Collection[int]
+    answer: str,
+    citations: Sequence[Mapping[str, Any]],
+    known: Collection[int],
+    *,
+    unsourced: str = "",
 ) -> str:
     """`answer` with the numbers of what the server has matched, as "[1]" behind the sentences;
     those that the model wrote stand there. `citations` as they are stored. Neighbouring sentences
     that rest on the same source have one number, behind the last; code, and lines that would no
-    longer be what they are, have none."""
+    longer be what they are, have none. `unsourced` stands behind each sentence that no source
+    supports."""
     literal = [match.span() for match in _LITERAL.finditer(answer)]
     parts, at = [], 0
     for one, following in zip_longest(citations, citations[1:]):
-        if one["by"] != "match" or one["n"] not in known or _goes_on(answer, one, following):
+        is_matched = one["by"] == "match" and one["n"] in known
+        mark = f"[{one['n']}]" if is_matched else unsourced if one["by"] == "none" else ""
+        if not mark or _goes_on(answer, one, following):
             continue
         end = int(one["end"])
         while end > at and (answer[end - 1].isspace() or answer[end - 1] == "|"):
@@ -158,7 +203,7 @@ def with_numbers(
         is_literal = any(first < end < last for first, last in literal)
         if end <= at or is_literal or _FRAGILE_LINE.match(line):
             continue
-        parts += [answer[at:end], f" [{one['n']}]"]
+        parts += [answer[at:end], f" {mark}"]
         at = end
     return "".join([*parts, answer[at:]])
 

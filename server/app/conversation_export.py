@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from zoneinfo import ZoneInfo
 
-from server.app.citations import with_numbers, without_unknown
+from server.app.citations import UNSOURCED, with_numbers, without_unknown
 from server.app.record_words import finish_words, locator_words, word
 from server.app.records import notices
 from server.store.schema import Conversation, Feedback, Message, MessagePassage, MessageState
@@ -54,9 +54,11 @@ def _answer(
     say = partial(word, language)
     known = {passage.n for passage in passages if passage.used}
     texts = [question, *(passage.text for passage in passages)]
-    text = with_numbers(answer.text, answer.citations or (), known)
+    citations = answer.citations or ()
+    text = with_numbers(answer.text, citations, known, unsourced=UNSOURCED)
     yield without_unknown(text, known, texts).strip() or f"*{say('record.noAnswer')}*"
-    told = [_ended(answer, language)]
+    told = [say("record.unsourced")] if text != with_numbers(answer.text, citations, known) else []
+    told.append(_ended(answer, language))
     told += [say("export.model", model=answer.model)] if answer.model else []
     told += [notice[language] for notice in notices(answer)]
     yield "\n".join(f"*{_line(line)}*  " for line in told).rstrip()

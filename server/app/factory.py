@@ -17,6 +17,7 @@ from server.app.access import Access
 from server.app.account_sessions import AccountSessions
 from server.app.accounts import Accounts
 from server.app.answer_options import ChatDefaults
+from server.app.answer_parts import left_by_crash
 from server.app.answering import Answering
 from server.app.api_accounts import AccountApi
 from server.app.api_conversations import ConversationApi
@@ -249,7 +250,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.database.close)
             await self.database.open()
-            num_interrupted = await self.messages.interrupt_running()
+            num_interrupted = await self.messages.interrupt_running(left_by_crash)
             if num_interrupted:
                 log.warning("%d answers were cut when the server last ended", num_interrupted)
             self.first_link = await self.links.for_first_teacher()

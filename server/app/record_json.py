@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from server.app.citations import with_numbers, without_unknown
+from server.app.citations import UNSOURCED, with_numbers, without_unknown
 from server.app.records import notices, source_json, time_json
 from server.store.records import Asker, Record
 
@@ -149,12 +149,13 @@ def role_of(asker: Asker) -> str:
 
 def shown_answer(record: Record, *, with_matches: bool = False) -> str:
     """The answer as its reader sees it; `with_matches`: with the numbers that stand on the page
-    behind the sentences that name no source themselves."""
+    behind the sentences that name no source themselves, and `UNSOURCED` behind those that have
+    none."""
     known = {passage.n for passage in record.passages if passage.used}
     texts = [record.question.text, *(passage.text for passage in record.passages)]
     text = record.answer.text
     if with_matches:
-        text = with_numbers(text, record.answer.citations or (), known)
+        text = with_numbers(text, record.answer.citations or (), known, unsourced=UNSOURCED)
     return without_unknown(text, known, texts)
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from server.app.citations import UNSOURCED
 from server.app.pages import LANGUAGES, WEB_ROOT, security_headers
 from server.app.paper_markdown import PaperMarkdown
 from server.app.record_json import RecordForm, shown_answer
@@ -64,6 +65,7 @@ class RecordPage:
         answer = record.answer
         say = partial(word, language)
         title = course.title_zh if language == "zh" and course.title_zh else course.title
+        shown = shown_answer(record, with_matches=True)
         form = RecordForm(course.id, course.shows_names)
         return self._template.render(
             lang=LANGUAGES[language],
@@ -73,7 +75,8 @@ class RecordPage:
             asked_by=asker_words(language, form.label(record.asker)),
             asked_at=_time(record.question.created_at, zone),
             question=record.question.text,
-            answer=self._answer.render(shown_answer(record, with_matches=True)),
+            answer=self._answer.render(shown),
+            has_unsourced=shown.count(UNSOURCED) > answer.text.count(UNSOURCED),
             has_answer=bool(answer.text.strip()),
             notices=[notice[language] for notice in notices(answer)],
             sources=[

@@ -4,7 +4,8 @@ What the message JSON (and the events of a run) say of sources:
 
 - `text` is exactly what the model wrote. Markers such as `[9]` that name no passage with `used`
   are in it, and are not to be shown (`citations.without_unknown` says what counts as one).
-- `citations` is null where nothing was compared (questions, "not found", answers of old), else
+- `citations` is null where nothing was compared (questions, "not found", answers of old, and what
+  was cut before enough of it was complete), else
   `[{"n", "start", "end", "marks", "by"}]` in the order of the text: passage `n` stands behind
   characters `start` to `end` of `text` (in Unicode code points). `by` is `model` for a marker that
   the model wrote, whose range is the marker's own; `match` for a sentence that names nothing and
@@ -13,8 +14,11 @@ What the message JSON (and the events of a run) say of sources:
 - each passage has `place` (`{"page", "to_page", "slide", "row", …}`, what applies, or null),
   `is_cited`, and `marks`, `[[start, end], …]`: the characters of its own `text` (code points again)
   that support the answer, to be marked in the panel. A citation's own `marks` are its share.
-- `no_support` is true when no sentence of the passages supports a finished answer: the notice
-  `no_support` says so in both languages.
+- `not_found_parts` are the parts of a question for which nothing was found, in its own words, where
+  others were found: the model was asked these only. `retrieval` tells them too, and a notice
+  `part_not_found` for each.
+- `no_support` is true when no sentence of the passages supports an answer, also one that was cut
+  and of which enough is complete to say so: the notice `no_support` says so in both languages.
 
 A run tells each citation as `citation` (`n`, `passage`: its id, `start`, `end`, `marks`, `by`)
 after the last `delta`, right before `finish`, which has `no_support` too. A continued answer's
@@ -225,6 +229,7 @@ def message_json(
         "passages": [source_json(passage) for passage in passages],
         "passages_dropped": (message.context or {}).get("passages_dropped", 0),
         "not_found": message.not_found,
+        "not_found_parts": not_found_parts(message),
         "citations": message.citations,
         "no_support": has_no_support(message.finish_type, message.text, message.citations),
         "can_continue": can_continue(message),
@@ -237,13 +242,19 @@ def message_json(
     }
 
 
+def not_found_parts(message: Message) -> list[str]:
+    """The parts of the question that the model was not asked, since nothing was found for them."""
+    return list((message.context or {}).get("not_found_parts", ()))
+
+
 def has_no_support(
     finish_type: str | None, text: str, citations: Sequence[Mapping[str, Any]] | None
 ) -> bool:
-    """Whether an answer ended by itself, and no sentence of its sources supports it."""
+    """Whether an answer has ended, however, and no sentence of its sources supports it. Of one
+    that was cut early nothing is compared (`citations.cite_cut`)."""
     return (
         citations is not None
-        and finish_type in WHOLE_TYPES
+        and finish_type is not None
         and bool(text.strip())
         and not any(citation["marks"] for citation in citations)
     )
@@ -251,8 +262,8 @@ def has_no_support(
 
 def notices(message: Message) -> list[dict[str, Any]]:
     """What a reader must know about an answer: that it was cut, that the model did not see the
-    whole history, that found passages were left out, that its sources do not support it. `en` and
-    `zh` are sentences."""
+    whole history, that found passages were left out, that nothing was found for a part of the
+    question, that its sources do not support it. `en` and `zh` are sentences."""
     found = []
     context, detail = message.context or {}, message.finish_detail or {}
     match detail.get("type"):
@@ -264,6 +275,9 @@ def notices(message: Message) -> list[dict[str, Any]]:
             found.append(_notice("window_full", "windowFull", window=context.get("window")))
         case "kv_capacity":
             found.append(_notice("window_full", "cacheFull"))
+    found += [
+        _notice("part_not_found", "partNotFound", part=part) for part in not_found_parts(message)
+    ]
     if dropped := context.get("turns_dropped", 0):
         found.append(_notice("history_cut", "historyCut", n=dropped))
     if left_out := context.get("passages_dropped", 0):

@@ -12,6 +12,7 @@ from server.app.records import (
     can_undo,
     error_fields,
     has_no_support,
+    not_found_parts,
     passage_json,
 )
 from server.service.runs import Run
@@ -50,11 +51,13 @@ def tell_again(
             passages=[passage_json(passage) for passage in passages],
             dropped=answer.context["passages_dropped"],
             not_found=answer.not_found,
+            not_found_parts=not_found_parts(answer),
         )
         # Answers of an earlier version do not know where the model's view began; what is used
         # of the window in the end is told with the end.
         report = {"view_from": None, "summary": 0, **answer.context}
-        report.pop("window_used", None)
+        for name in ("window_used", "not_found_parts"):
+            report.pop(name, None)
         run.emit("context", **report)
     base = (0, 0) if part is None else (part.num_chars, part.num_thinking)
     asked, allowed = (answer.options or {}).get("max_tokens"), answer.max_tokens

@@ -57,6 +57,7 @@ them holds each part's own."""
 OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "accepted": ("carried_from",),
     "queued": ("eta_ms",),
+    "retrieval": ("not_found_parts",),
     "snapshot": ("thinking",),
     "start": ("base_chars", "base_thinking_chars"),
     "citation": ("start", "end", "marks", "by"),
@@ -64,11 +65,13 @@ OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
     "error": ("id", "param", "retry_after_ms"),
 }
 """What an event may have besides. `eta_ms`: about how long the request still waits.
+`retrieval.not_found_parts`: the parts of a question for which nothing is found, in its own words,
+where something is found for the others.
 `snapshot.thinking`: what all thinking so far joins to. `start`: behind how many characters (Unicode
 code points) of the answer's text, and of its thinking, the run writes; what a reader has beyond
 them is not a part of it. Both are there when `continued` is true, and are 0 where a stored answer
 is told again as a whole; where they are missing, the answer begins with the run. `finish`:
-`no_support`: the answer ended by itself, and nothing in its sources supports it; `max_tokens`:
+`no_support`: nothing in its sources supports the answer, as far as it goes; `max_tokens`:
 what its last part was allowed; `window_used`: tokens of the window that prompt and answer take
 together; `can_undo`: its last continuation can be taken back; `turns_left_out`: of a summary, how
 many of the oldest turns it could not take in. `retry_after_ms` is in every

@@ -8,7 +8,7 @@ closed by `interrupt_running` at the next start.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -234,23 +234,32 @@ class Messages:
                 await put_marks(session, answer_id, outcome.marks)
         self._on_end(answer_id)
 
-    async def interrupt_running(self) -> int:
+    async def interrupt_running(
+        self, figures: Callable[[Message], Mapping[str, Any]] = lambda _: {}
+    ) -> int:
         """Marks every answer that a dead process left `running`, keeping its text. For the
-        start, before anything runs. Returns how many there were."""
+        start, before anything runs. `figures`: columns to store with it, of the answer as it is
+        stored, with its tokens. Returns how many there were."""
         async with self._database.transaction() as session:
-            ids = await session.scalars(
-                update(Message)
+            answers = await session.scalars(
+                select(Message)
                 .where(Message.state == MessageState.RUNNING)
-                .values(
-                    state=MessageState.INTERRUPTED,
-                    finish_reason="abort",
-                    finish_detail=INTERRUPTED_DETAIL,
-                    finish_type=INTERRUPTED_DETAIL["type"],
-                    updated_at=utc_now(),
-                )
-                .returning(Message.id)
+                .options(undefer(Message.prompt_token_ids), undefer(Message.token_ids))
             )
-            return len(ids.all())
+            num_answers = 0
+            for answer in answers.all():
+                num_answers += 1
+                known = {
+                    **figures(answer),
+                    "state": MessageState.INTERRUPTED,
+                    "finish_reason": "abort",
+                    "finish_detail": INTERRUPTED_DETAIL,
+                    "finish_type": INTERRUPTED_DETAIL["type"],
+                    "updated_at": utc_now(),
+                }
+                for name, value in known.items():
+                    setattr(answer, name, value)
+            return num_answers
 
     async def put_feedback(
         self, user_id: str, message_id: str, value: str | None, note: str | None

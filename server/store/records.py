@@ -230,7 +230,7 @@ _KINDS: dict[RecordKind, ColumnElement[bool]] = {
     RecordKind.NOT_FOUND: Message.not_found == true(),
     # The same as `records.has_no_support`, in the database.
     RecordKind.NO_SUPPORT: and_(
-        Message.finish_type.in_(WHOLE_TYPES),
+        Message.finish_type.is_not(None),
         Message.citations.is_not(None),
         func.trim(Message.text) != "",
         ~_IS_SUPPORTED,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app.citations import MARKER, cite, marks_of, with_numbers, without_unknown
+from server.app.citations import MARKER, cite, cite_cut, marks_of, with_numbers, without_unknown
 from server.app.support import Support
 
 CITATIONS_JS = Path(__file__).parents[3] / "web" / "static" / "js" / "answer" / "citations.js"
@@ -244,3 +244,34 @@ def test_what_claims_nothing_is_not_told(said: str) -> None:
 def test_an_answer_without_any_support_is_told_as_a_whole() -> None:
     answer = "The dean is Professor Whitfield, who was appointed in spring."
     assert cite(answer, "Who is the dean?", ALL) == []
+
+
+KNOWN = "Office hours are on Tuesday from 14:00 to 16:00 in room B204."
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_judged"),
+    [
+        ("", False),
+        ("The dean of the whole faculty is Professor Whitfi", False),
+        ("The dean is Dr. Smith. She likes green tea and", False),
+        # A lead and a heading claim nothing.
+        ("# The whole faculty of science\n\nHere is what is known about the dean:\n\n1. Dr", False),
+        ("The dean is Dr. Smith. She likes green tea and music. Her off", True),
+        ("The dean is Professor Whitfield, who has been appointed in spring. Her off", True),
+        ("院长是张伟教授。他的办公室在图书馆三楼。他毕业", True),
+        ("院长是张伟教授。他的办公室在图书", False),
+    ],
+)
+def test_a_cut_answer_is_judged_by_what_is_complete(answer: str, is_judged: bool) -> None:
+    for passages in (ALL, []):
+        found = cite_cut(answer, "Who is the dean?", passages)
+        assert found == ([] if is_judged else None)
+
+
+def test_a_cut_answer_with_some_support_is_told_as_a_complete_one() -> None:
+    cut = f"{KNOWN} The dean is Dr. Smith. She was appointed in the spr"
+    found = cite_cut(cut, "When are office hours and who is the dean?", ALL)
+    assert found is not None
+    told = [(one.n, one.by, cut[one.start : one.end]) for one in found]
+    assert told == [(1, "match", KNOWN), (0, "none", "The dean is Dr. Smith.")]

@@ -326,6 +326,39 @@ async def test_a_continue_that_died_with_its_process_is_one_part_afterwards(
 
 
 @pytest.mark.one_loop
+async def test_a_continuation_that_died_counts_what_it_left(tmp_path: Path) -> None:
+    """The figures are of all that is there, and of no time that nobody saw pass."""
+    async with open_site(tmp_path / "a", in_bytes, script=SLOW) as site:
+        message = (await site.answer(max_tokens=4))["accepted"][0]["message"]
+        cut = await site.stored(message)
+        asked = Continue(id="more", message=message, options=GenerationOptions(max_tokens=200))
+        run = await site.app.chat.continue_(ALICE, asked)
+        await wait_for_deltas(run, 6)
+        await site.app.drafts.save()
+        left = kill(tmp_path / "a", tmp_path / "b")
+        run.cancel()
+        await events_of(run)
+    async with open_site(left, in_bytes) as site:
+        died = await site.stored(message)
+        row = await site.app.messages.get(ALICE, message, with_tokens=True)
+        assert row is not None
+        usage, timing = died["usage"], died["timing"]
+        assert usage["completion_tokens"] == len(row.token_ids or ()) > 4
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert [part["max_tokens"] for part in usage["parts"]] == [4, None]
+        assert usage["parts"][1]["prompt_tokens"] == cut["usage"]["total_tokens"]
+        assert died["context"]["window_used"] == usage["total_tokens"]
+        assert died["max_tokens"] is None
+        assert (timing["total_ms"], timing["tokens_per_s"]) == (None, None)
+        assert timing["ttft_ms"] == cut["timing"]["ttft_ms"], "that was seen"
+        rest = (await site.go_on(message))["finish"][0]
+        assert rest["usage"]["completion_tokens"] == len(BYTES) + 1
+        assert len(rest["usage"]["parts"]) == len(rest["timing"]["parts"]) == 3
+        assert rest["timing"]["total_ms"] is None, "a sum of what is known would tell an untruth"
+        assert rest["timing"]["tokens_per_s"] is not None
+
+
+@pytest.mark.one_loop
 async def test_a_continue_that_failed_may_be_asked_for_again(tmp_path: Path) -> None:
     async with open_site(tmp_path, in_bytes, run_log_ttl_s=0.0) as site:
         message = (await site.answer(max_tokens=4))["accepted"][0]["message"]

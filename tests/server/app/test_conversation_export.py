@@ -71,6 +71,31 @@ async def test_matched_sources_are_numbered_in_the_text(tmp_path: Path) -> None:
     assert f"{said} [{citation['n']}] Ask there." in text
 
 
+async def test_what_no_source_supports_is_marked_and_explained(tmp_path: Path) -> None:
+    said = "Office hours are on Tuesday from 14:00 to 16:00 in room B204."
+    wrong = "The dean likes green tea and classical music."
+    answers = iter([f"{said} {wrong} {wrong}", said])
+    async with open_site(tmp_path, lambda _: next(answers)) as site:
+        asked = (await site.answer())["accepted"][0]
+        sound = (await site.answer())["accepted"][0]
+        async with site.client() as client:
+
+            async def read(path: str, language: str = "en") -> str:
+                return (await client.get(path, headers={"accept-language": language})).text
+
+            export = f"/api/conversations/{asked['conversation']}/export?format=md"
+            english, chinese = await read(export), await read(export, "zh")
+            page = await read(f"/records/{asked['message']}")
+            other = await read(f"/api/conversations/{sound['conversation']}/export?format=md")
+            other_page = await read(f"/records/{sound['message']}")
+    assert f"{said} [1] {wrong} [?] {wrong} [?]\n" in english
+    assert "*[?] stands behind sentences that no source supports.*" in english
+    assert "*[?] 标在来源中找不到依据的句子之后。*" in chinese
+    assert f"{wrong} [?]" in page
+    assert "[?] stands behind sentences that no source supports." in page
+    assert "[?]" not in other + other_page
+
+
 async def test_a_record_sends_a_browser_to_the_login_and_a_program_nowhere(tmp_path: Path) -> None:
     async with open_site(tmp_path, login="on") as site:
         answer = (await site.answer(QUESTION))["accepted"][0]["message"]

@@ -65,6 +65,18 @@ def test_a_row_of_a_table_says_the_names_of_its_columns() -> None:
     assert found[3].words == "End."
 
 
+def test_lists_and_tables_are_told_from_prose_and_from_each_other() -> None:
+    text = (
+        "Bring:\n- a pen\n- paper\n\nNot:\n\n1. a phone\n\n2. notes. Or books.\n\n"
+        "| Exam | 30% |\n| --- | --- |\n| Labs | 70% |\n\nEnd.\n\n| of | another |"
+    )
+    assert [(text[one.start : one.end], one.listed) for one in sentences(text)] == [
+        *(("Bring:", 0), ("- a pen", 1), ("- paper", 1), ("Not:", 0)),
+        *(("1. a phone", 2), ("2. notes.", 2), ("Or books.", 2)),
+        *(("| Labs | 70% |", 3), ("End.", 0), ("| of | another |", 4)),
+    ]
+
+
 @given(st.text(alphabet="ab .。!\n|-`#[1]一二", max_size=120))
 def test_every_visible_character_of_prose_is_in_one_sentence(text: str) -> None:
     found = sentences(text)
