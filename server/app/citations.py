@@ -9,7 +9,7 @@ them, since a cut answer is continued exactly as the model left it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -98,6 +98,13 @@ def cite_cut(answer: str, question: str, passages: Sequence[SourceText]) -> list
     return [one for one in found if one.by != "none"][:_MOST_CITATIONS]
 
 
+def claims_something(answer: str) -> bool:
+    """Whether a source could support anything of an answer. Not where it only asks back, leads to
+    code, or is a bare number."""
+    blocks = list(_blocks_of(answer))
+    return not all(_leads(one) or _is_within(one, blocks) for one in _claims(answer))
+
+
 def _cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Citation]:
     if not passages or not answer.strip():
         return []
@@ -145,7 +152,7 @@ def _could_be_proved(answer: str, sentence: Sentence) -> bool:
         return False
     if sentence.end == len(answer) and not words.endswith(_ENDING):
         return False
-    if any(first < sentence.end and sentence.start < last for first, last in _blocks_of(answer)):
+    if _is_within(sentence, _blocks_of(answer)):
         return False
     return len(set(index_words(sentence.words)) - STOP_WORDS) >= _LEAST_WORDS
 
@@ -155,6 +162,10 @@ def _blocks_of(answer: str) -> Iterator[tuple[int, int]]:
     for match in _LITERAL.finditer(answer):
         if match[0].lstrip().startswith(("```", "~~~", "$$", "\\[")):
             yield match.span()
+
+
+def _is_within(sentence: Sentence, blocks: Iterable[tuple[int, int]]) -> bool:
+    return any(first < sentence.end and sentence.start < last for first, last in blocks)
 
 
 def _leads(sentence: Sentence) -> bool:

@@ -4,8 +4,8 @@ What the message JSON (and the events of a run) say of sources:
 
 - `text` is exactly what the model wrote. Markers such as `[9]` that name no passage with `used`
   are in it, and are not to be shown (`citations.without_unknown` says what counts as one).
-- `citations` is null where nothing was compared (questions, "not found", answers of old, and what
-  was cut before enough of it was complete), else
+- `citations` is null where nothing was compared (questions, "not found", answers of old, what was
+  cut before enough of it was complete, and what says nothing that a source could support), else
   `[{"n", "start", "end", "marks", "by"}]` in the order of the text: passage `n` stands behind
   characters `start` to `end` of `text` (in Unicode code points). `by` is `model` for a marker that
   the model wrote, whose range is the marker's own; `match` for a sentence that names nothing and

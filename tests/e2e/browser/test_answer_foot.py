@@ -46,6 +46,7 @@ def test_the_drawer_tells_what_the_answer_cost(chat: ChatPage, peer: ScriptedPee
         "Read": "1,020 tokens, 256 from the cache",
         "Written": "7 of at most 512 tokens",
         "Of this, thinking": "3 tokens · 2.1 s",
+        "Left out": "none",
         "Window used": "1,027 of 4,096 tokens",
         "Waited in line": "1.5 s",
         "Time to first token": "120 ms",

@@ -149,7 +149,7 @@ def test_without_its_limit_a_cut_answer_comes_to_its_end(open_chat: OpenChat) ->
     chat.wait_text(len(cut) + 8)
     assert chat.wait_end() == LONG_QUESTION
     expect(chat.answer.locator(".finish")).to_have_text("Complete")
-    expect(chat.answer.locator(".notice")).to_have_count(0)
+    expect(chat.answer.locator(".notice", has_text="cut")).to_have_count(0)
 
 
 def test_a_thumb_is_kept_and_the_record_can_be_printed(open_chat: OpenChat) -> None:

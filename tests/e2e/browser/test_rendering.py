@@ -108,6 +108,11 @@ const still = async (root) => {
   while (!isReady()) await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   await slices.whenIdle();
 };
+// A text that grows is drawn over several frames where the machine is slow.
+const drawn = async (root, end) => {
+  const isDrawn = () => root.textContent.trimEnd().endsWith(end);
+  while (!isDrawn()) await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+};
 const grown = async (text, size, {passages, question} = {passages: some, question: ''}) => {
   const root = place();
   const answer = new AnswerText(root, question);
@@ -251,6 +256,7 @@ ENDED = f"""async ({{text, sentence}}) => {{ {PRELUDE}
   const root = place();
   const answer = new AnswerText(root, '');
   answer.grow(text, [], passages);
+  await drawn(root, 'The end.');
   await still(root);
   const blocks = [...root.children];
   const inner = new Map(blocks.map((block) => [block, [...block.querySelectorAll('*')]]));
@@ -309,6 +315,7 @@ REFERENCES = f"""async () => {{ {PRELUDE}
                 'Three [a] and [b].', 'End.'].join('\\n\\n');
   const links = () => [...root.querySelectorAll('a')].map((link) => link.pathname);
   for (let at = 1; at <= text.length; at += 1) answer.grow(text.slice(0, at), [], passages);
+  await drawn(root, 'End.');
   const growing = links();
   await answer.settle(text, [], passages, []);
   return [growing, links()];

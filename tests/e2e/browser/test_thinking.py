@@ -163,7 +163,7 @@ def test_from_a_spent_limit_to_a_full_window_and_on_in_a_summary(
         chat = ChatPage(page)
         chat.ask()
         assert chat.wait_end() == ""
-        notice = chat.answer.locator(".notice-amber")
+        notice = chat.answer.locator(".notice-amber").first
         expect(notice).to_contain_text("whole limit of 60 tokens went into thinking")
         notice.get_by_role("button", name="Continue without this limit").click()
         chat.wait_text(200)

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.app.citations import MARKER, cite, cite_cut, marks_of, with_numbers, without_unknown
+from server.app.citations import (
+    MARKER,
+    cite,
+    cite_cut,
+    claims_something,
+    marks_of,
+    with_numbers,
+    without_unknown,
+)
 from server.app.support import Support
 
 CITATIONS_JS = Path(__file__).parents[3] / "web" / "static" / "js" / "answer" / "citations.js"
@@ -275,3 +283,20 @@ def test_a_cut_answer_with_some_support_is_told_as_a_complete_one() -> None:
     assert found is not None
     told = [(one.n, one.by, cut[one.start : one.end]) for one in found]
     assert told == [(1, "match", KNOWN), (0, "none", "The dean is Dr. Smith.")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Which lab do you mean?", False),
+        ("10", False),
+        ("**40%**", False),
+        ("Here is the code:\n\n```python\nprint(1)\n```", False),
+        ("您指的是哪个实验？", False),
+        ("Yes.", True),
+        ("It opens at nine. Anything else?", True),
+        ("九点开门。", True),
+    ],
+)
+def test_what_says_nothing_needs_no_support(answer: str, expected: bool) -> None:
+    assert claims_something(answer) is expected
