@@ -109,12 +109,13 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """`score`: the best passage's before the model was asked: what words have found is found."""
+    """`score`: the best passage's before the model was asked, by which it is decided whether
+    anything is found; None where it was not asked."""
 
     asked: Asked
     counts: WordCounts
     candidates: tuple[Candidate, ...]
-    score: float = 0.0
+    score: float | None = None
 
 
 class Retriever:
@@ -225,8 +226,9 @@ class Retriever:
         candidates = found.candidates[:limit]
         least = candidates[0].rank * _LEAST_RANK if candidates else 0.0
         good = tuple(candidate for candidate in candidates if candidate.rank >= least)
-        score = max((c.passage.score for c in good[:_NUM_DECIDING]), default=0.0)
-        return good, max(score, found.score)
+        if found.score is not None:
+            return good, found.score
+        return good, max((c.passage.score for c in good[:_NUM_DECIDING]), default=0.0)
 
     async def _find(
         self,
@@ -257,9 +259,8 @@ class Retriever:
         bonus = previous.material_ids if previous and asked.is_follow_up else ()
         candidates = await self._scored(asked, hits, counts, loaded, question, bonus)
         found = _Found(asked, counts, tuple(candidates))
-        _, score = self._decide(found, len(candidates))
-        # What is not found stays so, whatever stands first.
-        if judge is not None and score >= self._not_found_score:
+        if judge is not None:
+            _, score = self._decide(found, len(candidates))
             leads = f"{previous.question} " if previous and asked.is_follow_up else ""
             candidates = await judged(
                 candidates,
