@@ -77,7 +77,8 @@ export class SourcePanel {
       this.#showPassage();
       return;
     }
-    const timer = setTimeout(() => this.#showPassage(), PATIENCE_MS);
+    // It may have been closed meanwhile, or show another one.
+    const timer = setTimeout(() => this.#passage === passage && this.#showPassage(), PATIENCE_MS);
     try {
       await this.#showMaterial(passage, () => clearTimeout(timer));
     } catch {
