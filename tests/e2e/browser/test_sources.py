@@ -332,6 +332,23 @@ def test_a_material_that_cannot_be_read_leaves_the_passage(open_chat: OpenChat, 
     expect(panel.locator(".passage-mark mark")).to_have_text(CLOSING)
 
 
+def test_a_panel_that_was_closed_while_it_waited_shows_nothing(open_chat: OpenChat) -> None:
+    chat = show(open_chat, Materials("x", "markdown", None))
+    held: list[Route] = []
+    chat.page.route("**/api/materials/**", lambda route: held.append(route))
+    chat.answer.locator(".source summary").first.click()
+    chat.answer.locator(".source .link-button").first.click()
+    panel = chat.page.locator("#source-panel")
+    expect(panel).to_be_visible()
+    chat.page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    # A timer that is due after the panel's own, which would report an error of the page.
+    chat.page.evaluate("() => new Promise((done) => setTimeout(done, 400))")
+    expect(panel).to_be_hidden()
+    for route in held:
+        route.fulfill(body="")
+
+
 def test_the_focus_finds_a_chip_that_was_made_again(open_chat: OpenChat) -> None:
     chat = show(open_chat)
     chip = chat.answer.locator(".cite").nth(1)
