@@ -25,7 +25,7 @@ from server.app.answer_parts import (
     usage_before,
 )
 from server.app.budget import ContextReport
-from server.app.citations import cite, cite_cut, claims_something, marks_of
+from server.app.citations import compared, marks_of
 from server.app.context import assemble
 from server.app.drafts import Draft, Drafts
 from server.app.found_passages import Found, FoundPassage, Retriever
@@ -286,11 +286,9 @@ class Answering:
         if finish.message is not None:
             detail = {**detail, "message": finish.message}
         used = sources.used
-        compare = cite if finish.detail.type in WHOLE_TYPES else cite_cut
+        is_whole = finish.detail.type in WHOLE_TYPES
         # In a thread: a long answer takes tens of milliseconds.
-        found = await asyncio.to_thread(compare, draft.text, sources.question, used)
-        if not found and not claims_something(draft.text):
-            found = None
+        found = await asyncio.to_thread(compared, draft.text, sources.question, used, is_whole)
         if found is None and earlier is not None and earlier.citations is not None:
             found = []  # what stands there was said of less text
         citations = None if found is None else [citation.to_json() for citation in found]

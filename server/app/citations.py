@@ -73,6 +73,15 @@ class Citation:
         }
 
 
+def compared(
+    answer: str, question: str, passages: Sequence[SourceText], is_whole: bool
+) -> list[Citation] | None:
+    """The citations of an answer that has ended, `is_whole`: by itself. None where nothing can be
+    said of its support: too little of it is complete, or it claims nothing."""
+    found = (cite if is_whole else cite_cut)(answer, question, passages)
+    return found if found or claims_something(answer) else None
+
+
 def cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Citation]:
     """The citations of an answer to `question`, in order; `passages` are those that the model was
     given. About 2 ms for a usual answer, in pure Python: give a long one to a thread."""
