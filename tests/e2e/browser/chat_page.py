@@ -6,6 +6,13 @@ from playwright.sync_api import Locator, Page
 
 QUESTION = "When are office hours?"
 
+HAS_ENDED = """(n) => { const all = document.querySelectorAll('.answer');
+  const one = n < 0 ? all[all.length + n] : all[n];
+  return one && one.dataset.state !== 'running'
+    && one.querySelector('.prose').hasAttribute('data-settled'); }"""
+"""Whether the `n`th answer, from the end for an `n` below zero, has ended and all of it is shown:
+its state changes at once, its text with the next frames."""
+
 WITHOUT_CHIPS = """(prose) => {
   const copy = prose.cloneNode(true);
   for (const chip of copy.querySelectorAll('.cite, .unsourced')) chip.remove();
@@ -64,11 +71,7 @@ class ChatPage:
 
     def wait_end(self, state: str = "finished") -> str:
         """Waits until the newest answer has ended as `state`; its text then."""
-        self.page.wait_for_function(
-            """() => { const last = [...document.querySelectorAll('.answer')].at(-1);
-                 return last && last.dataset.state !== 'running'
-                   && last.querySelector('.prose').hasAttribute('data-settled'); }"""
-        )
+        self.page.wait_for_function(HAS_ENDED, arg=-1)
         assert self.answer.get_attribute("data-state") == state
         return self.text
 

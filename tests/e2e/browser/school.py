@@ -10,6 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, FilePayload, Page
 
+from tests.e2e.browser.chat_page import HAS_ENDED
 from tests.support.server_process import ServerProcess
 
 OPTIONS = "--scripted --scripted-token-s 0.005 --login on"
@@ -114,9 +115,5 @@ def ask(student: Page, text: str) -> str:
     num_answers = answers.count()
     student.locator("#question").fill(text)
     student.locator("#question").press("Enter")
-    student.wait_for_function(
-        """(n) => { const all = document.querySelectorAll('.answer');
-             return all.length > n && all[n].dataset.state !== 'running'; }""",
-        arg=num_answers,
-    )
+    student.wait_for_function(HAS_ENDED, arg=num_answers)
     return (answers.nth(num_answers).locator(".prose").text_content() or "").strip()

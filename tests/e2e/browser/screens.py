@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import expect
 
-from tests.e2e.browser.chat_page import ChatPage
+from tests.e2e.browser.chat_page import HAS_ENDED, ChatPage
 from tests.e2e.browser.scripted_peer import Event, ScriptedPeer, deltas, finish, opening, passage
 
 State = Callable[[ChatPage, ScriptedPeer], None]
@@ -141,7 +141,7 @@ def ended(kind: str, *, can_continue: bool = False, **detail: Any) -> State:
         end = finish(kind, can_continue=can_continue, **detail)
         peer.answer([*opening(*sources(), turns_dropped=2), *deltas(TEXT[:36], 40), end])
         chat.ask(QUESTION)
-        expect(chat.answer).not_to_have_attribute("data-state", "running")
+        chat.page.wait_for_function(HAS_ENDED, arg=-1)
         expect(chat.answer.locator(".answer-foot")).to_be_visible()
 
     return lead
