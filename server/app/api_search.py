@@ -1,7 +1,10 @@
 """Trying a question on a course's materials, without an answer.
 
 - POST /api/courses/{course}/search (its teacher) `{question, previous?, limit? (1–50, 20)}` →
-  `{is_found, score, threshold, is_follow_up, units: [UNIT], passages: [FOUND]}`, best first
+  `{is_found, score, threshold, is_follow_up, units: [UNIT], passages: [FOUND], parts: [{question,
+  found}]}`, best first. A question that is not found as a whole, while some of its parts are, has
+  the same reply for each part as `found`; null where a part was not searched, since it leans on
+  one for which nothing is found
 
 UNIT is one thing that the question asks for: `{label, label_zh, weight, rarity, num_passages,
 is_asked, from_previous}`; with `is_asked` false it only helps the ranking. FOUND is `{id,
@@ -25,8 +28,9 @@ from starlette.routing import BaseRoute
 from server.app.access import Need, guarded, member_of, person_of
 from server.app.api_replies import json_reply
 from server.app.api_requests import json_body
+from server.app.explain import Explained, ExplainedPassage
 from server.app.follow_ups import Previous
-from server.app.retrieval import Explained, ExplainedPassage, Retriever, Viewer
+from server.app.retrieval import Retriever, Viewer
 from server.service.errors import BadRequestError
 
 MAX_QUESTION_CHARS = 10_000
@@ -45,8 +49,10 @@ class Trial(msgspec.Struct, frozen=True):
 class SearchApi:
     """Owned by the event loop; keeps no state of its own."""
 
-    def __init__(self, retriever: Retriever) -> None:
+    def __init__(self, retriever: Retriever, *, num_given: int) -> None:
+        """`num_given`: passages that an answer is made from, at most."""
         self._retriever = retriever
+        self._num_given = num_given
 
     def routes(self) -> list[BaseRoute]:
         """The routes, ready for an application."""
@@ -66,7 +72,12 @@ class SearchApi:
             )
             previous = Previous(trial.previous, tuple(p.material_id for p in before.passages))
         explained = await self._retriever.explain(
-            course_id, trial.question, previous=previous, viewer=viewer, limit=trial.limit
+            course_id,
+            trial.question,
+            previous=previous,
+            viewer=viewer,
+            limit=trial.limit,
+            num_given=self._num_given,
         )
         return json_reply(explained_json(explained))
 
@@ -104,6 +115,13 @@ def explained_json(explained: Explained) -> dict[str, Any]:
             for unit in explained.units
         ],
         "passages": [_found_json(explained, found) for found in explained.passages],
+        "parts": [
+            {
+                "question": part.question,
+                "found": explained_json(part.explained) if part.explained else None,
+            }
+            for part in explained.parts
+        ],
     }
 
 

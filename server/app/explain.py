@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from server.app.candidates import Passage
 from server.app.prompts import Language, language_of
 from server.app.relevance import frequency_of, holding, rarity
 from server.store.analysis import QueryUnit
@@ -50,6 +51,47 @@ class Match:
     unit: int
     columns: tuple[str, ...]
     frequency: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPassage:
+    """A passage with the reasons for its place. `rank`: what orders passages; `lexical_place`
+    and `semantic_place`: its places, from 1, by words and by meaning, None where it has none.
+    `likelihood`: of the question after it, in nats, where the model was asked.
+    `is_given`: an answer would be made from it."""
+
+    passage: Passage
+    rank: float
+    coverage: float
+    matches: tuple[Match, ...]
+    lexical_place: int | None
+    semantic_place: int | None
+    likelihood: float | None
+    is_hidden: bool
+    is_given: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What would be found for a question, and why. `threshold`: the least score of an answer.
+    `parts`: of a question of several parts that is not found as a whole, while a part is."""
+
+    is_found: bool
+    score: float
+    threshold: float
+    is_follow_up: bool
+    units: tuple[ExplainedUnit, ...]
+    passages: tuple[ExplainedPassage, ...]
+    parts: tuple[ExplainedPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPart:
+    """A part of a question. `explained` is None where it was not searched, since it leans on a
+    part for which nothing is found."""
+
+    question: str
+    explained: Explained | None
 
 
 def explain_units(

@@ -217,7 +217,7 @@ class App:
         material_api = MaterialApi(
             self.library, replies, MaterialText(materials, ShownPassages(self.database))
         )
-        search_api = SearchApi(retriever)
+        search_api = SearchApi(retriever, num_given=config.num_passages)
         upload_api = UploadApi(self.access, self.library, replies, upload_limits(config))
         apis = (
             *(status, account_api, course_api, material_api, upload_api, search_api),

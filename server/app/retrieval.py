@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +22,13 @@ from server.app.candidates import (
     ranked,
     reranked,
 )
-from server.app.explain import ExplainedUnit, Match, explain_units, matches
+from server.app.explain import (
+    Explained,
+    ExplainedPart,
+    ExplainedPassage,
+    explain_units,
+    matches,
+)
 from server.app.follow_ups import Asked, Previous, what_is_asked
 from server.app.fusion import Judge, Reranker, SemanticSearch
 from server.app.not_found import DEFAULT_NOT_FOUND_SCORE, found_score
@@ -75,36 +81,6 @@ class Retrieved:
     score: float = 0.0
     missing_parts: tuple[str, ...] = ()
     found_question: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedPassage:
-    """A passage with the reasons for its place. `rank`: what orders passages; `lexical_place`
-    and `semantic_place`: its places, from 1, by words and by meaning, None where it has none.
-    `likelihood`: of the question after it, in nats, where the model was asked.
-    `is_given`: an answer would be made from it."""
-
-    passage: Passage
-    rank: float
-    coverage: float
-    matches: tuple[Match, ...]
-    lexical_place: int | None
-    semantic_place: int | None
-    likelihood: float | None
-    is_hidden: bool
-    is_given: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """What would be found for a question, and why. `threshold`: the least score of an answer."""
-
-    is_found: bool
-    score: float
-    threshold: float
-    is_follow_up: bool
-    units: tuple[ExplainedUnit, ...]
-    passages: tuple[ExplainedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +139,8 @@ class Retriever:
         if score >= self._not_found_score:
             return Retrieved(tuple(c.passage for c in good), is_found=True, score=score)
 
-        least = max(self._not_found_score, min(1.0, self._not_found_score + _PART_MARGIN))
-
         async def search(part: str, before: Previous | None) -> PartFound:
-            found = await self._find(course_id, part, before, viewer, judge)
-            good, score = self._decide(found, limit)
-            score = min(score, _own_score(found, good))
-            passages = tuple(candidate.passage for candidate in good)
-            return PartFound(passages, score >= least, score)
+            return self._as_part(await self._find(course_id, part, before, viewer, judge), limit)
 
         in_parts = await search_parts(question, previous, search, limit=limit)
         if in_parts is None:
@@ -192,34 +162,47 @@ class Retriever:
         previous: Previous | None = None,
         viewer: Viewer,
         limit: int = 20,
+        num_given: int = 8,
     ) -> Explained:
-        """`retrieve` with its reasons: up to `limit` passages, the given ones marked."""
+        """`retrieve` with its reasons: up to `limit` passages, those marked that it gives when
+        asked for `num_given`. What is not found as a whole has its parts explained, too."""
         found = await self._find(course_id, question, previous, viewer, self._judge)
-        good, score = self._decide(found, limit)
+        good, score = self._decide(found, num_given)
         is_found = score >= self._not_found_score
         given = {candidate.passage.id for candidate in good} if is_found else set()
-        asked = found.asked
-        return Explained(
-            is_found,
-            score,
-            self._not_found_score,
-            asked.is_follow_up,
-            explain_units(asked.own, asked.leaned, found.counts),
-            tuple(
-                ExplainedPassage(
-                    candidate.passage,
-                    round(candidate.rank, 4),
-                    round(candidate.coverage, 4),
-                    matches(asked.units, candidate.hit),
-                    candidate.lexical_place,
-                    candidate.semantic_place,
-                    candidate.likelihood,
-                    candidate.is_hidden,
-                    candidate.passage.id in given,
-                )
-                for candidate in found.candidates[:limit]
-            ),
+        whole = _explained(found, limit, score, self._not_found_score, given)
+        if is_found:
+            return whole
+        by_part: dict[str, _Found] = {}
+
+        async def search(part: str, before: Previous | None) -> PartFound:
+            by_part[part] = await self._find(course_id, part, before, viewer, self._judge)
+            return self._as_part(by_part[part], num_given)
+
+        in_parts = await search_parts(question, previous, search, limit=num_given)
+        if in_parts is None:
+            return whole
+        given = {passage.id for passage in in_parts.passages}
+        parts = tuple(
+            ExplainedPart(
+                part,
+                _explained(by_part[part], limit, result.score, self._least_of_part, given)
+                if result
+                else None,
+            )
+            for part, result in in_parts.parts
         )
+        return replace(whole, parts=parts)
+
+    def _as_part(self, found: _Found, limit: int) -> PartFound:
+        """What was found for a part of a question."""
+        good, score = self._decide(found, limit)
+        score = min(score, _own_score(found, good))
+        return PartFound(tuple(c.passage for c in good), score >= self._least_of_part, score)
+
+    @property
+    def _least_of_part(self) -> float:
+        return max(self._not_found_score, min(1.0, self._not_found_score + _PART_MARGIN))
 
     def _decide(self, found: _Found, limit: int) -> tuple[tuple[Candidate, ...], float]:
         """The best candidates and those that come near them, and the best score of these."""
@@ -297,6 +280,34 @@ class Retriever:
         )
         # Tens of milliseconds of Python: answers must go on being delivered meanwhile.
         return await anyio.to_thread.run_sync(score) if len(hits) > _NUM_AT_ONCE else score()
+
+
+def _explained(
+    found: _Found, limit: int, score: float, threshold: float, given: Container[str]
+) -> Explained:
+    """The reasons for what was found."""
+    asked = found.asked
+    return Explained(
+        score >= threshold,
+        score,
+        threshold,
+        asked.is_follow_up,
+        explain_units(asked.own, asked.leaned, found.counts),
+        tuple(
+            ExplainedPassage(
+                candidate.passage,
+                round(candidate.rank, 4),
+                round(candidate.coverage, 4),
+                matches(asked.units, candidate.hit),
+                candidate.lexical_place,
+                candidate.semantic_place,
+                candidate.likelihood,
+                candidate.is_hidden,
+                candidate.passage.id in given,
+            )
+            for candidate in found.candidates[:limit]
+        ),
+    )
 
 
 def _own_score(found: _Found, good: Sequence[Candidate]) -> float:

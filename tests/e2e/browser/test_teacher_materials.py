@@ -97,6 +97,18 @@ def test_the_preview_shows_the_text_in_other_encodings_and_the_passages(
     expect(page.locator("dialog")).to_have_count(0)
 
 
+def test_nothing_in_a_material_turns_the_preview_s_text_round(
+    visit: Visit, school: School, course: dict[str, Any]
+) -> None:
+    page = open_course(visit, school, course)
+    upload(page, course, "notes.md", "The exam is on \u202e61.03\u202c in A1.".encode())
+    page.reload()
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_text("Passages that can be found: 1").click()
+    for shown in (page.locator(".preview-text"), page.locator(".passage-list .passage-text")):
+        expect(shown).to_have_text("The exam is on 61.03 in A1.")
+
+
 def test_the_file_can_be_had_as_it_came(
     visit: Visit, school: School, course: dict[str, Any]
 ) -> None:

@@ -60,6 +60,19 @@ async def test_what_is_not_there_is_told_with_what_is_missing(site: Site) -> Non
     assert {"zebra", "walrus", "gizmo"} <= missing
 
 
+async def test_a_question_of_which_a_part_is_found_is_told_part_by_part(site: Site) -> None:
+    teacher = await site.account("teacher", "tina", "demo")
+    question = f"{QUESTION} What is the Wi-Fi password? Who may change it?"
+    _, reply = await trial(site, teacher, question=question)
+    assert not reply["is_found"]
+    first, second, third = reply["parts"]
+    assert first["question"] == QUESTION
+    assert first["found"]["is_found"]
+    assert first["found"]["passages"][0]["is_given"]
+    assert not second["found"]["is_found"]
+    assert third == {"question": "Who may change it?", "found": None}
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -12,8 +12,9 @@ import pytest
 
 from server.app.api_search import explained_json
 from server.app.candidates import judged
+from server.app.explain import Explained
 from server.app.judging import PassageJudge
-from server.app.retrieval import Explained, Previous, Retriever, Viewer
+from server.app.retrieval import Previous, Retriever, Viewer
 from server.config import ServerConfig
 from server.service.errors import QueueFullError
 from server.service.likelihood import LikelihoodQuestion

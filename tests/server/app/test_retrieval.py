@@ -277,6 +277,51 @@ async def test_the_half_that_the_course_knows_is_found(
 
 
 @pytest.mark.parametrize(
+    ("question", "known"),
+    [
+        (f"When is Lab 4 due, and {WIFI}", [True, False]),
+        (f"实验四什么时候交？{WIFI_ZH}", [True, False]),
+        # What leans on a part that is not found is not searched.
+        ("When is Lab 4 due? What is the Wi-Fi password? Who may change it?", [True, False, None]),
+    ],
+)
+async def test_the_explained_parts_are_those_that_an_answer_is_made_from(
+    sample: tuple[Database, str], question: str, known: list[bool | None]
+) -> None:
+    database, course_id = sample
+    retriever = Retriever(database)
+    retrieved = await retriever.retrieve(course_id, question, limit=3)
+    explained = await retriever.explain(course_id, question, viewer=Viewer("tina"), num_given=3)
+    assert not explained.is_found
+    assert not any(found.is_given for found in explained.passages)
+    parts = explained.parts
+    assert [part.explained and part.explained.is_found for part in parts] == known
+    missing = [part.question for part in parts if not (part.explained and part.explained.is_found)]
+    assert tuple(missing) == retrieved.missing_parts
+    found = parts[0].explained
+    assert found is not None
+    given = [one.passage for one in found.passages if one.is_given]
+    assert tuple(given) == retrieved.passages
+    assert found.score == retrieved.score
+
+
+async def test_only_what_an_answer_is_made_from_is_explained_as_given(
+    sample: tuple[Database, str],
+) -> None:
+    database, course_id = sample
+    retriever, question = Retriever(database), "lab report deadline"
+    given = {}
+    for num_given in (1, 3):
+        explained = await retriever.explain(
+            course_id, question, viewer=Viewer("tina"), num_given=num_given
+        )
+        given[num_given] = [one.passage.id for one in explained.passages if one.is_given]
+        retrieved = await retriever.retrieve(course_id, question, limit=num_given)
+        assert given[num_given] == [passage.id for passage in retrieved.passages]
+    assert len(given[1]) == 1 < len(given[3])
+
+
+@pytest.mark.parametrize(
     "question",
     [
         "What is the Wi-Fi password? Who may change it?",

@@ -6,6 +6,7 @@ import { field, select } from "../forms.js";
 import { plural, t } from "../i18n.js";
 import { placeText } from "../sources/places.js";
 import { dialog } from "./dialogs.js";
+import { cleaned } from "../answer/seams.js";
 import { reason } from "./material-row.js";
 
 export async function showPreview(material, page, reload) {
@@ -19,7 +20,7 @@ export async function showPreview(material, page, reload) {
   if (preview === undefined) return;
 
   const show = (shown) => {
-    fill(text, shown.text, shown.is_whole ? null : `\n${t("preview.cut")}`);
+    fill(text, cleaned(shown.text), shown.is_whole ? null : `\n${t("preview.cut")}`);
     fill(warnings, shown.warnings.map((warning) => element("p", { class: "material-warning" }, reason(warning))));
   };
 
@@ -62,7 +63,7 @@ async function fillPassages(root, path) {
             { class: "passage-head" },
             [placeText(passage.place), passage.heading, plural("preview.tokens", passage.num_tokens)].filter(Boolean).join(" · "),
           ),
-          element("p", { class: "passage-text", dir: "auto" }, passage.text),
+          element("p", { class: "passage-text", dir: "auto" }, cleaned(passage.text)),
         ),
       ),
     ),

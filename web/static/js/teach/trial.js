@@ -51,28 +51,44 @@ export class Trial {
   #render() {
     const found = this.#found;
     if (found === null) return;
-    fill(
-      this.#results,
-      verdict(found),
-      words(t("try.words"), found.units.filter((unit) => unit.is_asked)),
-      found.passages.length > 0 ? element("ol", { class: "hits" }, found.passages.map((hit) => row(hit, found))) : null,
-    );
+    const { parts } = found;
+    if (parts.length === 0) fill(this.#results, verdict(found, found.is_found ? "try.found" : "try.notFound"), reasons(found));
+    else fill(this.#results, verdictOnParts(parts), parts.map(partOfQuestion));
   }
 }
 
-function verdict({ is_found: isFound, score, threshold, is_follow_up: isFollowUp }) {
+function reasons(found) {
+  return [
+    words(t("try.words"), found.units.filter((unit) => unit.is_asked)),
+    found.passages.length > 0 ? element("ol", { class: "hits" }, found.passages.map((hit) => row(hit, found))) : null,
+  ];
+}
+
+/** What a question that is not found as a whole comes to: a student gets an answer to the found parts. */
+function verdictOnParts(parts) {
+  const isWhole = parts.every(({ found }) => found?.is_found);
+  return judgement(isWhole, t(isWhole ? "try.foundInParts" : "try.foundSomeParts"));
+}
+
+function partOfQuestion({ question, found }) {
+  return element(
+    "section",
+    { class: "trial-part" },
+    element("h2", { class: "card-title", dir: "auto" }, question),
+    found === null ? judgement(false, t("try.partNotSearched")) : [verdict(found, found.is_found ? "try.partFound" : "try.partNotFound"), reasons(found)],
+  );
+}
+
+function verdict({ is_found: isFound, score, threshold, is_follow_up: isFollowUp }, key) {
+  return judgement(isFound, t(key), t("try.scored", { score: number(score, 2), threshold: number(threshold, 2) }), isFollowUp ? t("try.isFollowUp") : "");
+}
+
+function judgement(isFound, said, ...more) {
   return element(
     "p",
     { class: `verdict verdict-${isFound ? "done" : "amber"}` },
     icon(isFound ? "check" : "alert"),
-    element(
-      "span",
-      {},
-      element("strong", {}, t(isFound ? "try.found" : "try.notFound")),
-      " ",
-      t("try.scored", { score: number(score, 2), threshold: number(threshold, 2) }),
-      isFollowUp ? ` ${t("try.isFollowUp")}` : null,
-    ),
+    element("span", {}, element("strong", {}, said), ...more.map((text) => ` ${text}`)),
   );
 }
 
