@@ -12,8 +12,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, Literal
+from typing import Any
+from typing import Literal as OneOf
 
+from server.app.literals import Literal, literals
 from server.app.sentences import Sentence, is_heading, sentences
 from server.app.support import SourceText, Support
 from server.store.analysis import index_words
@@ -23,16 +25,12 @@ MARKER = re.compile(r"[\[【](\d{1,2}(?:\s*[,，、]\s*\d{1,2})*)[\]】]")
 """How a source is named; the page has the same expression (citations.js)."""
 
 _SEPARATOR = re.compile(r"\s*[,，、]\s*")
-# What holds brackets of its own: code, formulas, and links.
-_LITERAL = re.compile(
-    r"(?ms)^\s*(```|~~~).*?(?:^\s*\1|\Z)|(`+)(?!`).+?(?<!`)\2(?!`)|\$\$.+?\$\$|"
-    r"\$[^$\n]+\$|\\\(.+?\\\)|\\\[.+?\\\]"
-)
 _BEHIND_WORD = re.compile(r"[A-Za-z0-9_)\]]")
 # A line that stops being what it is when something is appended: what opens or closes a block, also
 # the bare number or sign of an item. The page has the same rule (citations.js).
 _FRAGILE_LINE = re.compile(
-    r"\s*(?:```|~~~|\$\$|\\\])|\s*[-=|:\s]+$|\s*(?:(?:\d{1,9}[.)]|[-+*>]|#{1,6})\s*)+$"
+    # Each repetition takes one sign, and blanks in one way: linear in the line.
+    r"\s*(?:```|~~~|\$\$|\\\])|[-=|:\s]+$|\s*(?:(?:\d{1,9}[.)]|[-+*>#])\s*)+$"
 )
 UNSOURCED = "[?]"
 """What stands on paper and in exports behind a sentence that no source supports."""
@@ -60,7 +58,7 @@ class Citation:
     start: int
     end: int
     marks: tuple[tuple[int, int], ...]
-    by: Literal["model", "match", "none"]
+    by: OneOf["model", "match", "none"]
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
@@ -100,7 +98,8 @@ def cite_cut(answer: str, question: str, passages: Sequence[SourceText]) -> list
     if any(one.marks for one in found):
         return found[:_MOST_CITATIONS]
     # With no passage at all, nothing could support any of them.
-    claims = [one for one in _claims(answer) if _could_be_proved(answer, one)]
+    blocks = _blocks_of(answer)
+    claims = [one for one in _claims(answer) if _could_be_proved(answer, one, blocks)]
     num_chars = sum(claim.end - claim.start for claim in claims)
     if len(claims) < _ENOUGH_CLAIMS and num_chars < _ENOUGH_CHARS:
         return None
@@ -110,7 +109,7 @@ def cite_cut(answer: str, question: str, passages: Sequence[SourceText]) -> list
 def claims_something(answer: str) -> bool:
     """Whether a source could support anything of an answer. Not where it only asks back, leads to
     code, or is a bare number."""
-    blocks = list(_blocks_of(answer))
+    blocks = _blocks_of(answer)
     return not all(_leads(one) or _is_within(one, blocks) for one in _claims(answer))
 
 
@@ -120,6 +119,7 @@ def _cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Ci
     known = {passage.n for passage in passages}
     support = Support(question, passages)
     markers = list(_markers(answer, known))
+    blocks = _blocks_of(answer)
     found: list[Citation] = []
     for sentence in sentences(answer):
         if len(found) >= _MOST_CITATIONS:
@@ -140,7 +140,7 @@ def _cite(answer: str, question: str, passages: Sequence[SourceText]) -> list[Ci
         place = (sentence.start, sentence.end)
         if (supported := support.of_sentence(said)) is not None:
             found.append(Citation(supported.n, *place, supported.marks, "match"))
-        elif _could_be_proved(answer, sentence):
+        elif _could_be_proved(answer, sentence, blocks):
             found.append(Citation(0, *place, (), "none"))
     return found
 
@@ -153,7 +153,7 @@ def _claims(answer: str) -> list[Sentence]:
     ]
 
 
-def _could_be_proved(answer: str, sentence: Sentence) -> bool:
+def _could_be_proved(answer: str, sentence: Sentence, blocks: Sequence[Literal]) -> bool:
     """Whether it is told of a sentence that no passage supports it. Not of code, of what leads to
     something else or asks it, of a few words such as "I hope this helps.", and of what was cut."""
     words = sentence.words.rstrip(_TYPE)
@@ -161,20 +161,18 @@ def _could_be_proved(answer: str, sentence: Sentence) -> bool:
         return False
     if sentence.end == len(answer) and not words.endswith(_ENDING):
         return False
-    if _is_within(sentence, _blocks_of(answer)):
+    if _is_within(sentence, blocks):
         return False
     return len(set(index_words(sentence.words)) - STOP_WORDS) >= _LEAST_WORDS
 
 
-def _blocks_of(answer: str) -> Iterator[tuple[int, int]]:
+def _blocks_of(answer: str) -> list[Literal]:
     """Code and formulas that stand alone."""
-    for match in _LITERAL.finditer(answer):
-        if match[0].lstrip().startswith(("```", "~~~", "$$", "\\[")):
-            yield match.span()
+    return [literal for literal in literals(answer) if literal.is_block]
 
 
-def _is_within(sentence: Sentence, blocks: Iterable[tuple[int, int]]) -> bool:
-    return any(first < sentence.end and sentence.start < last for first, last in blocks)
+def _is_within(sentence: Sentence, blocks: Iterable[Literal]) -> bool:
+    return any(one.start < sentence.end and sentence.start < one.end for one in blocks)
 
 
 def _leads(sentence: Sentence) -> bool:
@@ -209,7 +207,7 @@ def with_numbers(
     that rest on the same source have one number, behind the last; code, and lines that would no
     longer be what they are, have none. `unsourced` stands behind each sentence that no source
     supports."""
-    literal = [match.span() for match in _LITERAL.finditer(answer)]
+    literal = list(literals(answer))
     parts, at = [], 0
     for one, following in zip_longest(citations, citations[1:]):
         is_matched = one["by"] == "match" and one["n"] in known
@@ -220,7 +218,7 @@ def with_numbers(
         while end > at and (answer[end - 1].isspace() or answer[end - 1] == "|"):
             end -= 1
         line = answer[answer.rfind("\n", 0, end) + 1 : end]
-        is_literal = any(first < end < last for first, last in literal)
+        is_literal = any(one.start < end < one.end for one in literal)
         if end <= at or is_literal or _FRAGILE_LINE.match(line):
             continue
         parts += [answer[at:end], f" {mark}"]
@@ -264,7 +262,7 @@ def _markers(text: str, known: Collection[int]) -> Iterator[tuple[re.Match[str],
 
 def _candidates(text: str) -> Iterator[re.Match[str]]:
     """What looks like a marker and may be one."""
-    literal = [match.span() for match in _LITERAL.finditer(text)]
+    literal = list(literals(text))
     for match in MARKER.finditer(text):
         start, end = match.span()
         before = text[start - 1 : start]
@@ -277,7 +275,7 @@ def _candidates(text: str) -> Iterator[re.Match[str]]:
                 and not _ends_with_marker(text, start)
             )
             or text.startswith("(", end)
-            or any(first < end and start < last for first, last in literal)
+            or any(one.start < end and start < one.end for one in literal)
         ):
             continue
         yield match

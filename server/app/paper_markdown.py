@@ -89,7 +89,8 @@ def _link_open(self: RendererHTML, tokens: Sequence[Token], at: int, *_: Any) ->
 
 
 def _link_close(self: RendererHTML, tokens: Sequence[Token], at: int, *_: Any) -> str:
-    start = max(n for n in range(at) if tokens[n].type == "link_open")
+    # Links hold no links.
+    start = next(n for n in range(at - 1, -1, -1) if tokens[n].type == "link_open")
     address = _address(tokens[start], "href")
     words = "".join(token.content for token in tokens[start + 1 : at])
     return "" if tokens[start].markup == "autolink" or words == address else _behind(address)

@@ -8,6 +8,7 @@ What stands in quotes, brackets or code is never taken apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import regex
 
@@ -15,7 +16,9 @@ from server.store.analysis import query_units
 
 MOST_PARTS = 4
 _MOST_CHARS = 2000
-"""A longer text is not a question of a few parts."""
+_MOST_JOINTS = 16
+"""A text that is longer, or could be taken apart in more places, is not a question of a few
+parts."""
 
 _LITERAL = regex.compile(
     r"```.*?(?:```|\Z)|`[^`\n]+`|\$[^$\n]+\$|\"[^\"\n]*\"|“[^”\n]*”|‘[^’\n]*’|「[^」\n]*」"
@@ -39,13 +42,15 @@ _BARE_CLAUSE = (
     rf"(?!(?i:do|does|did|have|has|had)\b){_AUXILIARY}{_SUBJECT}"
     r"|(?i:do|does|did|have|has|had)\s+(?:I|we|you|he|she|it|they)\b"
 )
+_BLANKS = r"\s{0,20}"
+# Blanks are bounded, so that a long run of them is not scanned anew from each of its places.
 _JOINT = regex.compile(
-    r"(?P<mark>[?？][?？!！]*)(?:\s+|(?=\p{Han})|(?<=？))"
-    rf"|\s*[,;]\s*(?i:and|also|plus)\s+(?i:also\s+)?(?={_WORD}|{_AUXILIARY})"
+    rf"(?P<mark>[?？][?？!！]{{0,20}})(?:\s+|(?=\p{{Han}})|(?<=？))"
+    rf"|{_BLANKS}[,;]{_BLANKS}(?i:and|also|plus)\s+(?i:also\s+)?(?={_WORD}|{_AUXILIARY})"
     # "and have a laptop" asks nothing: behind a bare "and", an auxiliary needs a subject.
-    rf"|\s+(?i:and|plus)\s+(?i:also\s+)?(?={_WORD}|{_BARE_CLAUSE})"
-    rf"|\s*;\s*(?={_WORD}|{_AUXILIARY})"
-    r"|(?P<chinese>\s*[，,；;]\s*)"
+    rf"|\s{_BLANKS}(?i:and|plus)\s+(?i:also\s+)?(?={_WORD}|{_BARE_CLAUSE})"
+    rf"|{_BLANKS};{_BLANKS}(?={_WORD}|{_AUXILIARY})"
+    rf"|(?P<chinese>{_BLANKS}[，,；;]{_BLANKS})"
 )
 _CHINESE_ASKS = regex.compile(
     r"什么|多少|多久|多长|多大|多远|多晚|多早|几(?!乎)|谁|哪|怎|为何|何时|何地|如何|是否|吗|呢"
@@ -55,7 +60,8 @@ _ALSO = "(?:另外|还有|以及|此外|同时|并且|顺便(?:问一下|问问|
 _CONNECTIVE = regex.compile(
     rf"[\s,，;；]*(?:(?:(?i:and|also|plus|besides)\b|{_ALSO})[\s,，:：]*)*",
 )
-_LEFT_OVER = regex.compile(rf"[\s,，;；、]+(?:{_ALSO})?[\s,，;；、]*$")
+# Possessive, and tried once for a run of blanks: linear.
+_LEFT_OVER = regex.compile(rf"(?<![\s,，;；、])[\s,，;；、]++(?:{_ALSO}[\s,，;；、]*+)?$")
 _ENDS_ASKING = regex.compile(rf"\b{_WORD}\s*$")
 
 
@@ -67,7 +73,9 @@ def question_parts(question: str) -> tuple[str, ...]:
     shown = _LITERAL.sub(lambda match: _HIDDEN * len(match[0]), question)
     parts: list[str] = []
     start = 0
-    joints = list(_joints(shown))
+    joints = list(islice(_joints(shown), _MOST_JOINTS + 1))
+    if len(joints) > _MOST_JOINTS:
+        return ()
     for place, (end, behind) in enumerate(joints):
         if len(parts) == MOST_PARTS - 1:
             break

@@ -12,7 +12,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 _LIST_ITEM = re.compile(r"\s*(?:[-*+•·]|\(?\d{1,3}[.)、]|[(（]\d{1,2}[)）])\s+|\s*\d{1,2}、")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s")
 _BOLD = re.compile(r"(?:[-*+•]\s+|\d{1,3}[.)、]\s*)?(\*\*|__)(?!\s)(?:(?!\1).)+\1\s*[:：]?")
-_DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+_DELIMITER = re.compile(r"\s*+(?:\|\s*+)?:?-++:?\s*+(?:\|\s*+:?-++:?\s*+)*+\|?\s*")
 _BARE_ROW = re.compile(r"\s*\|.*\|\s*")
 # A sentence keeps what closes it, and the numbers of sources that stand behind its full stop. A
 # Latin full stop ends one only before a blank and a new beginning: "e.g. this", "p. 41", "3.5".

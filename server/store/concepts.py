@@ -22,7 +22,6 @@ with it."""
 
 _TOKEN = regex.compile(r"[\p{Latin}\p{N}\p{M}]+|%")
 _PHRASE_WORD = regex.compile(r"(?P<side>[<>]?)(?P<word>[\p{Latin}\p{N}\p{M}]+|%)")
-_HAN = regex.compile(r"[\p{Han}\p{N} ]*\p{Han}[\p{Han}\p{N} ]*")
 _GAP = regex.compile(r"[\s\-’']{0,2}\Z")
 
 

@@ -19,7 +19,8 @@ from server.app.materials.pdf_page import Line, PageLines
 _DIGITS = regex.compile(r"\d+|\b[ivxlc]+\b")
 _PAGE_NUMBER = regex.compile(r"\W*\d{1,4}(\s*/\s*\d{1,4})?\W*|\W*[ivxlc]{1,6}\W*|第\s*\d+\s*页.*")
 _NUMBER_AT_END = regex.compile(r"^\d{1,4}\s|\s\d{1,4}$")
-_LEADER = regex.compile(r"(?:\s?[.．·…]){4,}\s*[\divxlc–-]{0,9}$")
+# From where a run of dots begins, and all of it.
+_LEADER = regex.compile(r"(?<![.．·…]\s?)(?:\s?[.．·…]){4,}+\s*+[\divxlc–-]{0,9}$")
 _EDGE_LINES = 2
 _LEAST_PAGES = 3
 _RUNNING_SHARE = 0.2

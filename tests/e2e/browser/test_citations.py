@@ -99,6 +99,13 @@ def test_a_citation_never_breaks_a_table_or_a_fence(open_chat: OpenChat) -> None
     expect(prose.locator("p")).to_have_text("The end.")
 
 
+def test_a_line_of_signs_does_not_hold_the_page_up(open_chat: OpenChat) -> None:
+    """A chip is put behind a line only where it stays what it is: that is found out in no time."""
+    text = f"{'#' * 400} It opens at eight."
+    chat = show(open_chat, text, cited(text, text, 1, "The door opens at eight."))
+    expect(chat.answer.locator(".prose p")).to_have_text(f"{text}1")
+
+
 def test_an_answer_without_support_says_so(open_chat: OpenChat) -> None:
     chat = show(open_chat, "Yes, of course.", no_support=True)
     expect(chat.answer.locator(".notice-amber")).to_contain_text(

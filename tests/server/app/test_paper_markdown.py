@@ -101,3 +101,9 @@ def test_an_address_stands_once_behind_its_words() -> None:
 def test_lines_are_kept_where_they_are_wanted() -> None:
     assert "<br" in str(PaperMarkdown(keeps_lines=True).render("one\ntwo"))
     assert "<br" not in str(PAPER.render("one\ntwo"))
+
+
+@pytest.mark.timeout(20)
+def test_many_links_are_put_on_paper() -> None:
+    html = PAPER.render("[a](https://b.example/) " * 10_000)
+    assert html.count("https://b.example/") == 10_000

@@ -15,7 +15,7 @@ const MOST_MARKS = 256;
 const MARKS = new RegExp(`[\\u{${FIRST_MARK.toString(16)}}-\\u{${(FIRST_MARK + MOST_MARKS - 1).toString(16)}}]`, "gu");
 /** Lines that stop being what they are when something is appended: what opens or closes a block,
  * also the bare number or sign of a list's item. */
-const FRAGILE_LINE = /^\s*(?:```|~~~|\$\$|\\\]|[-=|:\s]+$|(?:(?:\d{1,9}[.)]|[-+*>]|#{1,6})\s*)+$)/;
+const FRAGILE_LINE = /^(?:\s*(?:```|~~~|\$\$|\\\])|[-=|:\s]+$|\s*(?:(?:\d{1,9}[.)]|[-+*>#])\s*)+$)/;
 
 /**
  * The server's citations, with those of neighbouring sentences in one paragraph that rest on the

@@ -5,7 +5,7 @@ import { element } from "../elements.js";
 
 /** What Markdown may write between letters, and what it does not show. */
 const UNSEEN = /[\s*_`~#|>\\[\]()-]/;
-const ADDRESS = /\]\([^)\s]*\)/g;
+const ADDRESS = /\]\([^)\s]{0,2000}\)/g;
 
 /** Marks each of `texts` below `root` where it is found; the first mark, or null. */
 export function markTexts(root, texts) {

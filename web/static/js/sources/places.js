@@ -36,7 +36,7 @@ function plain(text) {
 
 /** A row of a table, and the line between its head and the others. */
 const TABLE_ROW = /^[ \t]*\|.*\|[ \t]*$/gm;
-const TABLE_RULE = /^[ \t]*\|[\s:|-]*\|[ \t]*(?:\n|$)/gm;
+const TABLE_RULE = /^[ \t]*\|[ \t:|-]*\|[ \t]*(?:\n|$)/gm;
 
 /** `text`, as long as before, with the cells of tables between dots. */
 function withoutBars(text) {
