@@ -289,8 +289,6 @@ class Answering:
         is_whole = finish.detail.type in WHOLE_TYPES
         # In a thread: a long answer takes tens of milliseconds.
         found = await asyncio.to_thread(compared, draft.text, sources.question, used, is_whole)
-        if found is None and earlier is not None and earlier.citations is not None:
-            found = []  # what stands there was said of less text
         citations = None if found is None else [citation.to_json() for citation in found]
         await self._drafts.finish(
             draft,
@@ -306,6 +304,7 @@ class Answering:
                 draft.thinking,
                 draft.num_told,
                 context={**context, "window_used": window_used},
+                is_compared=True,
                 citations=citations,
                 marks=marks_of(found or ()),
             ),

@@ -79,8 +79,10 @@ class Outcome:
     takes_back: bool = False
     """A continuation ended that added nothing: the answer is again what it was before, and
     nothing else of this outcome counts."""
+    is_compared: bool = False
+    """Whether `citations` and `marks` replace what is stored of an answer that was shorter."""
     citations: list[dict[str, Any]] | None = None
-    """As `Message.citations`; with it come the marks of the passages."""
+    """As `Message.citations`: None where nothing can be said of the answer's support."""
     marks: Mapping[int, list[list[int]]] = field(default_factory=dict)
     """By number of passage: the cited ones, with what of each supports the answer."""
 

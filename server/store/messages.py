@@ -62,8 +62,7 @@ __all__ = [
 INTERRUPTED_DETAIL = {"type": "interrupted"}
 """Finish detail of an answer whose process ended before it did."""
 _OPTIONAL = (
-    *("text", "thinking", "token_ids", "num_told", "usage", "timing", "max_tokens"),
-    *("context", "citations"),
+    *("text", "thinking", "token_ids", "num_told", "usage", "timing", "max_tokens", "context"),
 )
 """What an `Outcome` may leave as it is stored."""
 
@@ -228,9 +227,11 @@ class Messages:
             value = getattr(outcome, name)
             if value is not None:
                 values[name] = value
+        if outcome.is_compared:
+            values["citations"] = outcome.citations
         async with self._database.transaction() as session:
             await session.execute(update(Message).where(Message.id == answer_id).values(**values))
-            if outcome.citations is not None:
+            if outcome.is_compared:
                 await put_marks(session, answer_id, outcome.marks)
         self._on_end(answer_id)
 

@@ -82,3 +82,23 @@ async def test_a_cut_answer_is_judged_anew_when_it_goes_on(tmp_path: Path) -> No
         more = await site.go_on(answer_id, max_tokens=400)
         assert more["finish"][0]["finish_reason"] == "stop"
         assert not await told(site, more["finish"][0], answer_id)
+
+
+async def test_nothing_is_said_where_a_supported_part_goes_on_into_an_open_sentence(
+    tmp_path: Path,
+) -> None:
+    """What supported the shorter text does not support the longer one, of which too little is
+    complete to say that nothing does."""
+    supported = "Tuesday from 14:00 to 16:00 in room B204"
+    more = " is when most groups across several campuses usually find penguins manageable " * 2
+    async with open_site(tmp_path, lambda _: supported + more, script=LETTERS) as site:
+        events = await site.answer(QUESTION, max_tokens=len(supported))
+        answer_id = events["accepted"][0]["message"]
+        assert [one["by"] for one in events["citation"]] == ["match"]
+        longer = await site.go_on(answer_id, max_tokens=len(more) - 10)
+        assert longer["finish"][0]["finish_reason"] == "length"
+        assert "citation" not in longer
+        assert not await told(site, longer["finish"][0], answer_id)
+        stored = await site.stored(answer_id)
+        assert stored["citations"] is None
+        assert not any(source["marks"] for source in stored["passages"])

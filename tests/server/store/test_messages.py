@@ -132,6 +132,7 @@ async def test_an_undo_restores_everything_but_once_under_a_key(messages: Messag
         thinking="Hm.",
         num_told=6,
         context={"window": 64, "window_used": 5},
+        is_compared=True,
         citations=[{"n": 1, "start": 0, "end": 3, "marks": [[0, 5]], "by": "match"}],
         marks={1: [[0, 5]]},
     )
@@ -144,9 +145,14 @@ async def test_an_undo_restores_everything_but_once_under_a_key(messages: Messag
             *(MessageState.STOPPED, "abort", {"type": "cancelled"}, text, (9, 10, 11), {}, {}, 8),
             num_told=3 + len(text),
             context={"window": 64, "window_used": 9},
-            citations=[],
+            is_compared=True,
+            citations=[] if key == "k1" else None,
         )
         await messages.finish(opened.answer_id, whole)
+        # What was said of less text is no longer said, also where nothing is said of the whole.
+        assert (await _get(messages, opened.answer_id)).citations == whole.citations
+        (passage,) = (await messages.passages([opened.answer_id]))[opened.answer_id]
+        assert (passage.is_cited, passage.marks) == (False, None)
         await messages.undo(opened.answer_id, key=key)
         await messages.undo(opened.answer_id, key=key)
         after = await _get(messages, opened.answer_id)

@@ -92,9 +92,36 @@ def _fill(connection: Connection) -> None:
         )
 
 
+def _cite(connection: Connection) -> None:
+    """Answers of the third version, compared with their passages: (id, how it ended, what was
+    found)."""
+    config = Config()
+    config.set_main_option("script_location", "server.store:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "0003")
+    for name, finish_type, citations in (
+        ("whole", "eos", "[]"),
+        ("cut", "max_tokens", "[]"),
+        ("supported", "max_tokens", '[{"n": 1}]'),
+        ("not compared", "error", None),
+    ):
+        values = {"id": name, "finish_type": finish_type, "citations": citations}
+        connection.execute(
+            text(
+                "INSERT INTO message (id, conversation_id, role, text, state, seams, earlier, "
+                "not_found, finish_type, citations, created_at, updated_at) "
+                "SELECT :id, conversation_id, role, text, state, seams, earlier, not_found, "
+                f":finish_type, {':citations' if citations else 'NULL'}, created_at, updated_at "
+                "FROM message WHERE id = 'n1'"
+            ),
+            {key: value for key, value in values.items() if value is not None},
+        )
+
+
 async def _upgraded(database: Database) -> None:
     async with database.transaction() as session:
         await (await session.connection()).run_sync(_fill)
+        await (await session.connection()).run_sync(_cite)
     await database.migrate()
     async with database.session() as session:
         user = await session.get_one(User, "u1")
@@ -110,6 +137,11 @@ async def _upgraded(database: Database) -> None:
         assert (message.finish_type, message.text) == ("max_tokens", "Because")
         assert (message.thinking, message.num_told, message.earlier) == (None, None, [])
         assert (await session.scalars(select(Feedback.value))).all() == ["down"]
+        cited = await session.execute(select(Message.id, Message.citations))
+        assert {row.id: row.citations for row in cited} == {
+            **{"n1": None, "not compared": None},
+            **{"whole": [], "cut": None, "supported": [{"n": 1}]},
+        }
 
 
 async def test_rows_of_the_first_version_are_kept_on_sqlite(tmp_path: Any) -> None:
