@@ -77,11 +77,13 @@ class TimedJudge:
     num_texts: int = 0
 
     async def likelihoods(
-        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str, since: float
     ) -> Sequence[float] | None:
         """See `Judge`."""
         start = time.perf_counter()
-        found = await self.judge.likelihoods(question, texts, user=user, course_id=course_id)
+        found = await self.judge.likelihoods(
+            question, texts, user=user, course_id=course_id, since=since
+        )
         if found is None:
             raise RuntimeError(f"The model did not judge within {_LONGEST_S:g} s.")
         self.seconds.append(time.perf_counter() - start)

@@ -145,15 +145,19 @@ async def judged(
     limit: int,
     user: str,
     course_id: str,
+    since: float,
 ) -> list[Candidate]:
     """The candidates with those that come near the best in the order of rank and likelihood
-    together, with the ranks that these places had. At most `limit` are judged."""
+    together, with the ranks that these places had. At most `limit` are judged; `since` as for a
+    `Judge`."""
     least = candidates[0].rank * _LEAST_JUDGED if candidates else 0.0
     near = [candidate for candidate in candidates[:limit] if candidate.rank >= least]
     if len(near) < 2:
         return list(candidates)
     texts = [_as_read(candidate.passage) for candidate in near]
-    likelihoods = await judge.likelihoods(question, texts, user=user, course_id=course_id)
+    likelihoods = await judge.likelihoods(
+        question, texts, user=user, course_id=course_id, since=since
+    )
     if likelihoods is None:
         return list(candidates)
     heard = [

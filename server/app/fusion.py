@@ -33,10 +33,11 @@ class Judge(Protocol):
     """Helps where passages fit a question about equally well by words."""
 
     async def likelihoods(
-        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str, since: float
     ) -> Sequence[float] | None:
         """How likely the question is after each text: the natural logarithm of a probability. For
-        `user`, about passages of one course. None where nothing can be said in time."""
+        `user`, about passages of one course. None where nothing can be said in time; the time of
+        all parts of a question together counts from `since` (`time.monotonic`) on."""
         ...
 
 

@@ -8,6 +8,7 @@ of today Sachan et al., "Improving Passage Retrieval with Zero-Shot Question Gen
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from server.service.errors import ServiceError
@@ -26,17 +27,18 @@ class PassageJudge:
     """Implements `Judge`. Owned by the event loop's thread."""
 
     def __init__(self, likelihood: Likelihood, *, max_tokens: int, time_s: float) -> None:
-        """Passages are judged by their first `max_tokens` tokens, all of a question's within
-        `time_s` seconds or none."""
+        """Passages are judged by their first `max_tokens` tokens, all that are judged
+        at once or none; no more of a question's are after `time_s` seconds."""
         self._likelihood = likelihood
         self._max_tokens = max_tokens
         self._time_s = time_s
 
     async def likelihoods(
-        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str, since: float
     ) -> Sequence[float] | None:
         """See `Judge`."""
-        if not self._likelihood.is_free:
+        left_s = self._time_s - (time.monotonic() - since)
+        if left_s <= 0 or not self._likelihood.is_free:
             return None
         is_chinese = is_han(question)
         asked = LikelihoodQuestion(
@@ -47,7 +49,7 @@ class PassageJudge:
         )
         try:
             return await self._likelihood.ask(
-                asked, user=user, salt=f"course:{course_id}", time_s=self._time_s
+                asked, user=user, salt=f"course:{course_id}", time_s=left_s
             )
         except TimeoutError:
             _log.info("Passages are ordered by words: the model took over %s s.", self._time_s)

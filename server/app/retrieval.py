@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -84,6 +85,14 @@ class Retrieved:
 
 
 @dataclass(frozen=True, slots=True)
+class _Hearing:
+    """The judge of one question, all of its parts, since when (`time.monotonic`)."""
+
+    judge: Judge
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """`score`: the best passage's before the model was asked, by which it is decided whether
     anything is found; None where it was not asked."""
@@ -132,15 +141,15 @@ class Retriever:
         nothing is found, just the nearest. A follow-up ("And on Thursday?") is helped by the
         question before it, which counts for less. Without a viewer: as a guest sees it.
         `asks_judge` False: at once. What is not found as a whole is searched in its parts."""
-        judge = self._judge if asks_judge else None
+        hearing = self._hearing() if asks_judge else None
         viewer = viewer or Viewer("")
-        found = await self._find(course_id, question, previous, viewer, judge)
+        found = await self._find(course_id, question, previous, viewer, hearing)
         good, score = self._decide(found, limit)
         if score >= self._not_found_score:
             return Retrieved(tuple(c.passage for c in good), is_found=True, score=score)
 
         async def search(part: str, before: Previous | None) -> PartFound:
-            return self._as_part(await self._find(course_id, part, before, viewer, judge), limit)
+            return self._as_part(await self._find(course_id, part, before, viewer, hearing), limit)
 
         in_parts = await search_parts(question, previous, search, limit=limit)
         if in_parts is None:
@@ -166,7 +175,8 @@ class Retriever:
     ) -> Explained:
         """`retrieve` with its reasons: up to `limit` passages, those marked that it gives when
         asked for `num_given`. What is not found as a whole has its parts explained, too."""
-        found = await self._find(course_id, question, previous, viewer, self._judge)
+        hearing = self._hearing()
+        found = await self._find(course_id, question, previous, viewer, hearing)
         good, score = self._decide(found, num_given)
         is_found = score >= self._not_found_score
         given = {candidate.passage.id for candidate in good} if is_found else set()
@@ -176,7 +186,7 @@ class Retriever:
         by_part: dict[str, _Found] = {}
 
         async def search(part: str, before: Previous | None) -> PartFound:
-            by_part[part] = await self._find(course_id, part, before, viewer, self._judge)
+            by_part[part] = await self._find(course_id, part, before, viewer, hearing)
             return self._as_part(by_part[part], num_given)
 
         in_parts = await search_parts(question, previous, search, limit=num_given)
@@ -193,6 +203,9 @@ class Retriever:
             for part, result in in_parts.parts
         )
         return replace(whole, parts=parts)
+
+    def _hearing(self) -> _Hearing | None:
+        return None if self._judge is None else _Hearing(self._judge, time.monotonic())
 
     def _as_part(self, found: _Found, limit: int) -> PartFound:
         """What was found for a part of a question."""
@@ -219,7 +232,7 @@ class Retriever:
         question: str,
         previous: Previous | None,
         viewer: Viewer,
-        judge: Judge | None,
+        hearing: _Hearing | None,
     ) -> _Found:
         semantic: Sequence[tuple[str, float]] = ()
         if self._semantic is not None:
@@ -242,16 +255,17 @@ class Retriever:
         bonus = previous.material_ids if previous and asked.is_follow_up else ()
         candidates = await self._scored(asked, hits, counts, loaded, question, bonus)
         found = _Found(asked, counts, tuple(candidates))
-        if judge is not None:
+        if hearing is not None:
             _, score = self._decide(found, len(candidates))
             leads = f"{previous.question} " if previous and asked.is_follow_up else ""
             candidates = await judged(
                 candidates,
                 leads + question,
-                judge,
+                hearing.judge,
                 limit=self._num_judged,
                 user=viewer.user,
                 course_id=course_id,
+                since=hearing.since,
             )
             found = replace(found, candidates=tuple(candidates), score=score)
         if semantic and self._semantic is not None:

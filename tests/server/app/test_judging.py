@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,11 +43,13 @@ class Favourite:
     word: str
     nats: float = 500.0
     asked: list[tuple[str, tuple[str, ...], str, str]] = field(default_factory=list)
+    since: list[float] = field(default_factory=list)
 
     async def likelihoods(
-        self, question: str, texts: Sequence[str], *, user: str, course_id: str
+        self, question: str, texts: Sequence[str], *, user: str, course_id: str, since: float
     ) -> Sequence[float] | None:
         self.asked.append((question, tuple(texts), user, course_id))
+        self.since.append(since)
         return [-10.0 if self.word in text else -10.0 - self.nats for text in texts]
 
 
@@ -198,7 +201,28 @@ async def test_a_follow_up_is_judged_with_the_question_before(database: Database
 
 
 async def test_nothing_to_judge() -> None:
-    assert await judged([], "?", Favourite("x"), limit=8, user="u", course_id="c") == []
+    assert await judged([], "?", Favourite("x"), limit=8, user="u", course_id="c", since=0) == []
+
+
+async def test_the_parts_of_a_question_share_its_time(database: Database) -> None:
+    judge = Favourite("late")
+    retriever = Retriever(database, judge=judge, not_found_score=0.9)
+    question = "What is a lab report? What is that lab report? Who cooks in Paris?"
+    before = time.monotonic()
+    retrieved = await retriever.retrieve("c1", question)
+    assert retrieved.missing_parts == ("Who cooks in Paris?",)
+    assert len(judge.since) > 1
+    assert set(judge.since) == {min(judge.since)}
+    assert before <= judge.since[0] <= time.monotonic()
+
+
+async def test_a_judge_is_given_what_is_left_of_the_time_and_is_not_asked_after_it() -> None:
+    likelihood = Silent()
+    judge, terms = judge_over(likelihood), {"user": "ada", "course_id": "c1"}
+    assert await judge.likelihoods("When?", ["a"], since=time.monotonic() - 1.0, **terms)
+    assert 0.0 < likelihood.terms["time_s"] <= 0.5
+    assert await judge.likelihoods("When?", ["a"], since=time.monotonic() - 1.5, **terms) is None
+    assert len(likelihood.asked) == 1
 
 
 class Silent:
@@ -208,8 +232,9 @@ class Silent:
         self.is_free = is_free
         self.error = error
         self.asked: list[LikelihoodQuestion] = []
+        self.terms: dict[str, Any] = {}
 
-    async def ask(self, asked: LikelihoodQuestion, **terms: object) -> list[float]:
+    async def ask(self, asked: LikelihoodQuestion, **terms: Any) -> list[float]:
         self.asked.append(asked)
         self.terms = terms
         if self.error is not None:
@@ -237,7 +262,10 @@ async def test_both_languages_have_their_lead() -> None:
     likelihood = Silent()
     judge = judge_over(likelihood)
     for question in ("When?", "什么时候？"):
-        found = await judge.likelihoods(question, ["a", "bb"], user="ada", course_id="c1")
+        since = time.monotonic()
+        found = await judge.likelihoods(
+            question, ["a", "bb"], user="ada", course_id="c1", since=since
+        )
         assert found is not None
         assert found[0] > found[1]
     english, chinese = likelihood.asked
@@ -247,7 +275,8 @@ async def test_both_languages_have_their_lead() -> None:
     assert chinese.lead.endswith("提出的问题：")
     assert english.contexts == chinese.contexts == ("Course material:\na", "Course material:\nbb")
     assert english.max_context_tokens == 77
-    assert likelihood.terms == {"user": "ada", "salt": "course:c1", "time_s": 1.5}
+    assert 0.0 < likelihood.terms.pop("time_s") <= 1.5
+    assert likelihood.terms == {"user": "ada", "salt": "course:c1"}
 
 
 @pytest.mark.parametrize(
