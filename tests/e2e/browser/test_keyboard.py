@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
@@ -58,6 +58,39 @@ def test_the_sheet_lists_every_shortcut(open_chat: OpenChat) -> None:
     # What is open above the page has its own keys.
     page.keyboard.press("Control+k")
     expect(sheet.get_by_role("button", name="Close")).to_be_focused()
+
+
+def test_the_sheet_opens_once_however_often_it_is_asked_for(open_chat: OpenChat) -> None:
+    page = open_chat().page
+    held: list[Route] = []
+    page.route("**/help.en.json", lambda route: held.append(route))
+    with page.expect_request("**/help.en.json"):
+        page.keyboard.press("Control+/")
+    page.keyboard.press("Control+/")
+    page.get_by_role("button", name="Help and keyboard shortcuts").dblclick()
+    for route in held:
+        route.continue_()
+    expect(page.locator("dialog[open]")).to_have_count(1)
+    expect(page.get_by_role("tab", name="Keyboard")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_sheet_that_cannot_be_loaded_says_so(open_chat: OpenChat) -> None:
+    page = open_chat(loses_network=True).page
+    page.route("**/help*.js*", lambda route: route.abort())
+    button = page.get_by_role("button", name="Help and keyboard shortcuts")
+    button.click()
+    expect(page.locator("#problem")).to_contain_text("The server cannot be reached")
+    # The keyboard's ways need no word that is not there.
+    page.unroute("**/help*.js*")
+    page.route("**/help.en.json", lambda route: route.abort())
+    page.keyboard.press("Control+/")
+    sheet = page.get_by_role("dialog", name="Help")
+    expect(sheet.locator(".shortcuts")).to_be_visible()
+    expect(sheet.get_by_role("tab")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.unroute("**/help.en.json")
+    button.click()
+    expect(sheet.locator(".word")).to_have_count(10)
 
 
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])

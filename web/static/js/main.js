@@ -4,6 +4,7 @@ import { Chat } from "./chat/chat.js";
 import { Connection, socketUrl } from "./chat/connection.js";
 import { Outbox } from "./chat/outbox.js";
 import { Runs } from "./chat/runs.js";
+import { explain, help } from "./answer/help-link.js";
 import { onLanguageChange, startLanguage } from "./i18n.js";
 import { logOut } from "./shell/account.js";
 import { BudgetNote } from "./shell/budget-note.js";
@@ -12,7 +13,6 @@ import { ConversationActions } from "./shell/conversation-actions.js";
 import { followConversations } from "./shell/conversation-news.js";
 import { editOf, keepEdit, pruneDrafts } from "./shell/drafts.js";
 import { Frame } from "./shell/frame.js";
-import { helpButton } from "./shell/help-button.js";
 import { languageButton } from "./shell/language-button.js";
 import { ConnectionBar, ModelNote } from "./shell/model-note.js";
 import { Opening } from "./shell/opening.js";
@@ -134,7 +134,7 @@ sidebar.addEventListener("course", ({ detail }) => {
   listConversations();
 });
 sidebar.addEventListener("say", ({ detail }) => say(detail));
-for (const part of [sidebar, actions]) part.addEventListener("failed", ({ detail }) => problem.show(detail));
+for (const part of [sidebar, actions, help]) part.addEventListener("failed", ({ detail }) => problem.show(detail));
 
 opening.addEventListener("courses", () => {
   sidebar.showCourses(opening.courses, chat.conversation.course);
@@ -146,7 +146,8 @@ opening.addEventListener("stranger", () => chat.forgetUnsent());
 opening.addEventListener("missing", ({ detail }) => say(detail));
 
 followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, say });
-const showHelp = helpButton(find("#help"));
+find("#help").addEventListener("click", () => explain("words"));
+const showHelp = () => explain("keys");
 startShortcuts({ chat, composer, sidebar, transcript, panel, area: find("#scroll"), say, startNew, showHelp });
 languageButton(find("#language"));
 onLanguageChange(() => {

@@ -20,7 +20,23 @@ function helpButton(name, attributes, content) {
   return button;
 }
 
-/** Shows the sheet at `name`. */
-export async function explain(name) {
-  (await import("../shell/help-sheet.js")).showHelp(name);
+/** Tells ("failed", with words for people) that the sheet could not be loaded. */
+export const help = new EventTarget();
+
+let opening = null;
+
+/** Shows the sheet at `name`: once, however often it is asked for until it is there. */
+export function explain(name) {
+  opening ??= open(name).finally(() => {
+    opening = null;
+  });
+}
+
+async function open(name) {
+  try {
+    const { showHelp } = await import("../shell/help-sheet.js");
+    await showHelp(name);
+  } catch {
+    help.dispatchEvent(new CustomEvent("failed", { detail: t("error.offline") }));
+  }
 }

@@ -26,15 +26,19 @@ const ENDINGS = [
   ["red", "alert", "meaning.endingRed"],
 ];
 
-/** Opens it at `topic`: "keys", "words", or the name of a word. What the words mean is read now. */
+/**
+ * Opens it at `topic`: "keys", "words", or the name of a word. What the words mean is read now;
+ * the keyboard's ways are shown without them where they cannot be.
+ */
 export async function showHelp(topic) {
-  const meanings = await readCatalogue(`help.${language()}`);
-  const tabs = [
-    { name: "words", label: "help.words", panel: glossary(meanings) },
-    { name: "keys", label: "help.keys", panel: keyboard() },
-  ];
+  const meanings = await readCatalogue(`help.${language()}`).catch((error) => {
+    if (topic === "keys") return null;
+    throw error;
+  });
+  const tabs = [{ name: "keys", label: "help.keys", panel: keyboard() }];
+  if (meanings !== null) tabs.unshift({ name: "words", label: "help.words", panel: glossary(meanings) });
   const isWord = topic in WORDS;
-  const list = tabList(tabs, isWord ? "words" : topic);
+  const list = tabs.length > 1 ? tabList(tabs, isWord ? "words" : topic) : null;
   const node = show(
     { title: t("help.title"), className: "help-sheet" },
     list,
