@@ -112,6 +112,8 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
         watch(page, loses_network=loses_network)
         if before is not None:
             before(page)
+        # A page behind another one has no focus, whatever its elements say.
+        page.bring_to_front()
         page.goto(path)
         page.wait_for_selector("html.is-ready")
         return ChatPage(page)
