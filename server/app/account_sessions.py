@@ -11,7 +11,7 @@ import hashlib
 import logging
 import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from server.app.people import Person, person_from
 from server.service.auth import TOKEN_PREFIX, Access, Caller, UserId
+from server.service.errors import UnauthorizedError
 from server.store.column_types import utc_now
 from server.store.login_sessions import LoginSessions
 from server.store.schema import User
@@ -109,13 +110,29 @@ class AccountSessions:
             await self._try_to_keep()
 
     async def begin(self, user: User) -> str:
-        """A new session; returns its token, which is never seen again."""
+        """A new session of `user` as they were read when they were asked who they are; returns its
+        token, which is never seen again. Raises UnauthorizedError where they were disabled, or
+        their password was changed, meanwhile."""
         token = TOKEN_PREFIX + secrets.token_urlsafe(32)
         now = self._clock()
         session = _Session(UserId(user.id), now + timedelta(days=MOST_DAYS), now)
         id = token_id(token)
-        await self._store.add(id, user.id, created_at=now, expires_at=session.expires_at)
+        # Before it is stored, so that what ends all sessions ends this one too.
         self._enter(id, user, session)
+        is_added = False
+        try:
+            is_added = await self._store.add(
+                id, user, created_at=now, expires_at=session.expires_at
+            )
+        finally:
+            if not is_added:
+                self._forget({id})
+        if not is_added:
+            raise UnauthorizedError(
+                "This account was changed while you logged in; log in again.",
+                message_zh="登录时此账号有变动，请重新登录。",
+                reason="account_changed",
+            )
         return token
 
     async def end(self, token: str) -> None:
@@ -159,6 +176,12 @@ class AccountSessions:
 
     async def _end(self, ids: set[str]) -> None:
         # From memory first: whatever the store says, the right has ended.
+        self._forget(ids)
+        if ids:
+            self._on_end()
+        await self._store.remove(ids)
+
+    def _forget(self, ids: Collection[str]) -> None:
         for id in ids:
             session = self._sessions.pop(id, None)
             if session is None:
@@ -167,9 +190,6 @@ class AccountSessions:
             left.discard(id)
             if not left:
                 del self._ids[session.user], self._people[session.user]
-        if ids:
-            self._on_end()
-        await self._store.remove(ids)
 
     def _enter(self, id: str, user: User, session: _Session) -> None:
         self._sessions[id] = session

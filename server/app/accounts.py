@@ -63,12 +63,12 @@ class Accounts:
         user = await self._check(fold_login(login[:MAX_LOGIN_CHARS]), password, address)
         if user.is_disabled:
             raise _disabled()
+        entered = await self._enter(user)
         assert user.password_hash is not None
         if self._passwords.is_outdated(user.password_hash):
-            await self._users.set_password(
-                user.id, await self._passwords.hash(password), at=self._clock()
-            )
-        return await self._enter(user)
+            anew = await self._passwords.hash(password)
+            await self._users.rehash(user.id, user.password_hash, anew)
+        return entered
 
     async def register(
         self, name: str, login: str, password: str, *, role: str, link: OneTimeLink | None = None
@@ -104,7 +104,7 @@ class Accounts:
         except LinkUsedError:
             raise gone() from None
         await self._sessions.end_all(UserId(user.id))
-        return await self._enter(user)
+        return await self._enter(await self._users.get(user.id) or user)
 
     async def log_out(self, token: str) -> None:
         """Ends one session."""

@@ -28,21 +28,25 @@ class LoginSessions:
         async with self._database.session() as session:
             return [(row[0], row[1]) for row in await session.execute(query)]
 
-    async def add(
-        self, id: str, user_id: str, *, created_at: datetime, expires_at: datetime
-    ) -> None:
-        """A new session; it was seen when it was made."""
+    async def add(self, id: str, user: User, *, created_at: datetime, expires_at: datetime) -> bool:
+        """A new session of `user` as they were read when their password was compared; it was seen
+        when it was made. False where they are gone by now, are disabled or have another
+        password: whoever ended their sessions could not end this one."""
         async with self._database.transaction() as session:
+            now = await session.get(User, user.id, with_for_update=True)
+            if now is None or now.is_disabled or now.password_hash != user.password_hash:
+                return False
             session.add(
                 LoginSession(
                     id=id,
-                    user_id=user_id,
+                    user_id=user.id,
                     created_at=created_at,
                     expires_at=expires_at,
                     seen_at=created_at,
                 )
             )
-            await session.execute(update(User).where(User.id == user_id).values(seen_at=created_at))
+            now.seen_at = created_at
+        return True
 
     async def remove(self, ids: Collection[str]) -> None:
         """Ends these sessions; those that have ended already are no error."""

@@ -94,6 +94,15 @@ class Users:
                 )
             )
 
+    async def rehash(self, user_id: str, old_hash: str, new_hash: str) -> None:
+        """The same password, hashed anew; nothing where it is another one by now."""
+        async with self._database.transaction() as session:
+            await session.execute(
+                update(User)
+                .where(User.id == user_id, User.password_hash == old_hash)
+                .values(password_hash=new_hash)
+            )
+
     async def rename(self, user_id: str, name: str) -> None:
         """Gives an account another name."""
         async with self._database.transaction() as session:

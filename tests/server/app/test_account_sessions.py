@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from server.app.account_sessions import AccountSessions, token_id
+from server.app.accounts import Accounts
+from server.app.passwords import Passwords
 from server.service.auth import Access, UserId
+from server.service.errors import UnauthorizedError
 from server.store.database import Database, sqlite_url
 from server.store.login_sessions import LoginSessions
 from server.store.schema import User
@@ -197,3 +201,60 @@ async def test_a_locked_database_does_not_hold_up_the_end(
     await sessions.keep()
     ((row, _),) = await LoginSessions(store).all()
     assert row.seen_at == clock.now, "what was not written is written later"
+
+
+class SlowPasswords(Passwords):
+    """Compares when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compares = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+
+    async def verify(self, password: str, kept: str | None) -> bool:
+        is_right = await super().verify(password, kept)
+        self.compares.set()
+        await self.may_go_on.wait()
+        return is_right
+
+
+@pytest.mark.parametrize("change", ["disabled", "another password", "gone", "nothing"])
+async def test_a_log_in_under_way_does_not_outlive_what_ends_all_sessions(
+    store: Database, clock: Clock, change: str
+) -> None:
+    users, passwords = Users(store), SlowPasswords()
+    sessions = AccountSessions(LoginSessions(store), clock)
+    accounts = Accounts(users, sessions, passwords, clock=clock)
+    password = "a long enough password"
+    entered = await accounts.register("Ana", "ana", password, role="student")
+    user = entered.person.user
+    log_in = asyncio.create_task(accounts.log_in("ana", password, "here"))
+    await passwords.compares.wait()
+    if change == "disabled":
+        await accounts.disable(user, True)
+    elif change == "another password":
+        await users.set_password(user, await passwords.hash("another password"), at=clock.now)
+        await sessions.end_all(user)
+    elif change == "gone":
+        await sessions.end_all(user)
+        async with store.transaction() as session:
+            await session.delete(await session.get_one(User, user))
+    passwords.may_go_on.set()
+    if change == "nothing":
+        assert sessions.find((await log_in).token) is not None
+        return
+    with pytest.raises(UnauthorizedError):
+        await log_in
+    assert sessions.person(user) is None
+    assert await LoginSessions(store).all() == []
+
+
+async def test_a_password_hashed_anew_never_replaces_another_one(
+    store: Database, clock: Clock
+) -> None:
+    users, user = Users(store), await add(store, clock)
+    await users.rehash(user.id, "a hash", "the same anew")
+    await users.rehash(user.id, "a hash", "too late")
+    kept = await users.get(user.id)
+    assert kept is not None
+    assert kept.password_hash == "the same anew"

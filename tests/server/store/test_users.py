@@ -113,10 +113,11 @@ async def test_sessions_of_the_disabled_are_none(database: Database) -> None:
     ana, ben = [await users.add(account(n), link=None, at=NOW) for n in ("ana", "ben")]
     for user in (ana, ben):
         for number in range(2):
-            await sessions.add(
-                f"{user.login}{number}", user.id, created_at=NOW, expires_at=NOW + DAY
+            assert await sessions.add(
+                f"{user.login}{number}", user, created_at=NOW, expires_at=NOW + DAY
             )
     await users.set_disabled(ana.id, True)
+    assert not await sessions.add("late", ana, created_at=NOW, expires_at=NOW + DAY)
     await sessions.saw({"ben0": NOW + DAY / 2, "gone": NOW})
     await sessions.remove({"ben1", "gone"})
     ((row, user),) = await sessions.all()
