@@ -32,22 +32,22 @@ class FtsPassageIndex:
     ) -> None:
         if rows:
             scope = {"course_id": course_id, "material_id": material_id}
-            await session.execute(
-                _INSERT,
-                [
-                    {**scope, "passage_id": passage_id, **_columns(words)}
-                    for passage_id, words in rows
-                ],
-            )
+            values = [
+                {**scope, "passage_id": passage_id, **_columns(words)} for passage_id, words in rows
+            ]
+            await session.execute(_NEW_ROW, values)
+            await session.execute(_INSERT, values)
 
     async def retitle(self, session: AsyncSession, material_id: str, title_words: str) -> None:
         await session.execute(_RETITLE, {"material": material_id, "title": title_words})
 
     async def forget(self, session: AsyncSession, material_id: str) -> None:
-        await session.execute(_FORGET, {"material": material_id})
+        for statement in (_FORGET, _FORGET_ROWS):
+            await session.execute(statement, {"material": material_id})
 
     async def forget_passages(self, session: AsyncSession, passage_ids: Collection[str]) -> None:
-        await session.execute(_FORGET_PASSAGES, {"ids": json.dumps(list(passage_ids))})
+        for statement in (_FORGET_PASSAGES, _FORGET_PASSAGE_ROWS):
+            await session.execute(statement, {"ids": json.dumps(list(passage_ids))})
 
     async def search(
         self,
@@ -71,7 +71,7 @@ class FtsPassageIndex:
             },
         )
         asked = AskedWords(units)
-        return [asked.hit(*row) for row in rows]
+        return await asked.hits(rows.all())
 
     async def count(
         self, session: AsyncSession, course_id: str, units: Sequence[QueryUnit]
@@ -89,12 +89,13 @@ class FtsRecordIndex:
 
     async def add(self, session: AsyncSession, answer_id: str, course_id: str, words: str) -> None:
         await self.forget(session, [answer_id])
-        await session.execute(
-            _INSERT_RECORD, {"words": words, "course_id": course_id, "answer_id": answer_id}
-        )
+        values = {"words": words, "course_id": course_id, "answer_id": answer_id}
+        await session.execute(_NEW_RECORD_ROW, values)
+        await session.execute(_INSERT_RECORD, values)
 
     async def forget(self, session: AsyncSession, answer_ids: Collection[str]) -> None:
-        await session.execute(_FORGET_RECORDS, {"ids": json.dumps(list(answer_ids))})
+        for statement in (_FORGET_RECORDS, _FORGET_RECORD_ROWS):
+            await session.execute(statement, {"ids": json.dumps(list(answer_ids))})
 
     async def search(
         self,
@@ -161,15 +162,26 @@ def _scope(course_id: str) -> str:
     return f"course_id : {_term(course_id, False)}"
 
 
+# A column that is not indexed is looked for in every row of a full-text table, so another table
+# knows the rows.
+_NEW_ROW = text(
+    "INSERT INTO passage_fts_row (passage_id, material_id) VALUES (:passage_id, :material_id)"
+)
 _INSERT = text(
-    "INSERT INTO passage_fts (title, heading, body, course_id, material_id, passage_id) "
-    "VALUES (:title, :heading, :body, :course_id, :material_id, :passage_id)"
+    "INSERT INTO passage_fts (rowid, title, heading, body, course_id, material_id, passage_id) "
+    "SELECT row, :title, :heading, :body, :course_id, :material_id, :passage_id "
+    "FROM passage_fts_row WHERE passage_id = :passage_id"
 )
-_RETITLE = text("UPDATE passage_fts SET title = :title WHERE material_id = :material")
-_FORGET = text("DELETE FROM passage_fts WHERE material_id = :material")
+_OF_MATERIAL = "(SELECT row FROM passage_fts_row WHERE material_id = :material)"
+_RETITLE = text(f"UPDATE passage_fts SET title = :title WHERE rowid IN {_OF_MATERIAL}")
+_FORGET = text(f"DELETE FROM passage_fts WHERE rowid IN {_OF_MATERIAL}")
+_FORGET_ROWS = text("DELETE FROM passage_fts_row WHERE material_id = :material")
+_OF_IDS = "(SELECT value FROM json_each(:ids))"
 _FORGET_PASSAGES = text(
-    "DELETE FROM passage_fts WHERE passage_id IN (SELECT value FROM json_each(:ids))"
+    "DELETE FROM passage_fts WHERE rowid IN "
+    f"(SELECT row FROM passage_fts_row WHERE passage_id IN {_OF_IDS})"
 )
+_FORGET_PASSAGE_ROWS = text(f"DELETE FROM passage_fts_row WHERE passage_id IN {_OF_IDS}")
 _SEARCH = text(
     "SELECT passage_id, title, heading, body FROM passage_fts "
     # The match is by tokens; the equality makes it exact.
@@ -182,12 +194,16 @@ _COUNT = text(
     "SELECT (SELECT count(*) FROM passage_fts WHERE passage_fts MATCH wanted.value) "
     "FROM json_each(:matches) AS wanted ORDER BY wanted.key"
 )
+_NEW_RECORD_ROW = text("INSERT INTO record_fts_row (answer_id) VALUES (:answer_id)")
 _INSERT_RECORD = text(
-    "INSERT INTO record_fts (words, course_id, answer_id) VALUES (:words, :course_id, :answer_id)"
+    "INSERT INTO record_fts (rowid, words, course_id, answer_id) "
+    "SELECT row, :words, :course_id, :answer_id FROM record_fts_row WHERE answer_id = :answer_id"
 )
 _FORGET_RECORDS = text(
-    "DELETE FROM record_fts WHERE answer_id IN (SELECT value FROM json_each(:ids))"
+    "DELETE FROM record_fts WHERE rowid IN "
+    f"(SELECT row FROM record_fts_row WHERE answer_id IN {_OF_IDS})"
 )
+_FORGET_RECORD_ROWS = text(f"DELETE FROM record_fts_row WHERE answer_id IN {_OF_IDS}")
 _SEARCH_RECORDS = text(
     "SELECT answer_id FROM record_fts WHERE record_fts MATCH :match AND course_id = :course "
     "AND (:before IS NULL OR answer_id < :before) ORDER BY answer_id DESC LIMIT :limit"

@@ -11,8 +11,10 @@ from alembic.config import Config
 from sqlalchemy import Connection, select, text
 from sqlalchemy.orm import undefer
 
+from server.store.analysis import query_units
 from server.store.database import Database
 from server.store.messages import Messages, NoSeamError, Outcome
+from server.store.passage_index import passage_index, record_index
 from server.store.schema import (
     Conversation,
     Course,
@@ -118,10 +120,38 @@ def _cite(connection: Connection) -> None:
         )
 
 
+def _index(connection: Connection) -> None:
+    """Words of the third version, where SQLite keeps them."""
+    if connection.dialect.name != "sqlite":
+        return
+    connection.execute(
+        text(
+            "INSERT INTO passage_fts (title, heading, body, course_id, material_id, passage_id) "
+            "VALUES ('', '', 'heron', 'c1', 'm1', 'p1')"
+        )
+    )
+    connection.execute(
+        text("INSERT INTO record_fts (words, course_id, answer_id) VALUES ('heron', 'c1', 'n1')")
+    )
+
+
+async def _words_are_forgotten(database: Database) -> None:
+    units = query_units("heron")
+    passages, records = passage_index(database), record_index(database)
+    async with database.transaction() as session:
+        assert await passages.search(session, "c1", units, limit=9)
+        assert await records.search(session, "c1", units, limit=9) == ["n1"]
+        await passages.forget(session, "m1")
+        await records.forget(session, ["n1"])
+        assert await passages.search(session, "c1", units, limit=9) == []
+        assert await records.search(session, "c1", units, limit=9) == []
+
+
 async def _upgraded(database: Database) -> None:
     async with database.transaction() as session:
         await (await session.connection()).run_sync(_fill)
         await (await session.connection()).run_sync(_cite)
+        await (await session.connection()).run_sync(_index)
     await database.migrate()
     async with database.session() as session:
         user = await session.get_one(User, "u1")
@@ -147,6 +177,7 @@ async def _upgraded(database: Database) -> None:
 async def test_rows_of_the_first_version_are_kept_on_sqlite(tmp_path: Any) -> None:
     database = Database(f"sqlite:///{tmp_path}/old.db")
     await _upgraded(database)
+    await _words_are_forgotten(database)
     await database.close()
 
 

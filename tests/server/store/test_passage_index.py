@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from server.store import fts_index
 from server.store.analysis import QueryUnit, index_words, query_units
 from server.store.database import Database
 from server.store.passage_index import IndexedWords, passage_index, record_index
@@ -241,3 +243,44 @@ async def test_records_are_found_when_they_hold_everything_that_is_asked(
         await index.forget(session, ["a2", "unknown"])
     assert await search("zebra") == ["a1"]
     assert await search("lab 3") == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *("_FORGET", "_FORGET_PASSAGES", "_RETITLE", "_FORGET_RECORDS"),
+        *("_FORGET_ROWS", "_FORGET_PASSAGE_ROWS", "_FORGET_RECORD_ROWS"),
+    ],
+)
+async def test_what_is_taken_out_of_an_fts_table_is_not_looked_for_in_all_of_it(
+    database: Database, statement: str
+) -> None:
+    if not database.is_sqlite:
+        pytest.skip("its tables have indexes")
+    wanted = getattr(fts_index, statement)
+    values = {"material": "m1", "title": "t", "ids": "[]"}
+    used = {name: values[name] for name in wanted.compile().params}
+    async with database.session() as session:
+        plan = await session.execute(text(f"EXPLAIN QUERY PLAN {wanted.text}"), used)
+        steps = [row[3] for row in plan if "json_each" not in row[3]]
+    # "INDEX 0:=" goes by row; without the sign, through all rows.
+    scans = [step for step in steps if step.startswith("SCAN") and not step.endswith("INDEX 0:=")]
+    assert steps
+    assert scans == []
+
+
+async def test_a_record_that_is_added_again_has_its_new_words_alone(database: Database) -> None:
+    index = record_index(database)
+    async with database.transaction() as session:
+        for words in ("kestrel falcon", "heron"):
+            await index.add(session, "a1", "c1", words)
+        await index.add(session, "a2", "c1", "falcon")
+
+    async def holding(word: str) -> list[str]:
+        async with database.session() as session:
+            return await index.search(session, "c1", query_units(word), limit=9)
+
+    assert (await holding("kestrel"), await holding("heron")) == ([], ["a1"])
+    async with database.transaction() as session:
+        await index.forget(session, ["a1", "unknown"])
+    assert (await holding("heron"), await holding("falcon")) == ([], ["a2"])
