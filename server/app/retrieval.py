@@ -240,7 +240,9 @@ class Retriever:
             semantic = await self._semantic.nearest(course_id, both, limit=_NUM_CANDIDATES)
         async with self._database.session() as session:
             calendar = await _calendar(session, course_id, viewer)
-            asked = what_is_asked(question, previous.question if previous else None, calendar)
+            before = previous.question if previous else None
+            # In a thread: what is asked may be long, and pasted.
+            asked = await anyio.to_thread.run_sync(what_is_asked, question, before, calendar)
             hidden = await _hidden(session, course_id, viewer)
             hits = await self._index.search(
                 session, course_id, asked.units, limit=_NUM_CANDIDATES, without=hidden

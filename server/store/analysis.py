@@ -9,6 +9,7 @@ and concepts (`server.store.concepts`) get words of their own.
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -134,8 +135,10 @@ def _units(folded: str, names: list[range]) -> Iterator[QueryUnit]:
         if asked.search(folded):
             yield QueryUnit((key,), weight=_FACT_WEIGHT, is_asked=False)
     named_by = _longest(concepts(_blank(folded, [(n.start, n.stop) for n in names])))
+    starts = sorted(start for _, start, _ in named_by)
+    ends = sorted(end for _, _, end in named_by)
     for key, start, end in named_by:
-        around = sum(begin < end and start < stop for _, begin, stop in named_by)
+        around = bisect_left(starts, end) - bisect_right(ends, start)
         # Of words that mean several things none must outweigh another word.
         yield QueryUnit((key,), around**-0.5, extra=tuple(_plain_words(folded[start:end])))
     folded = _blank(folded, [(start, end) for _, start, end in named_by])
@@ -156,14 +159,16 @@ def _units(folded: str, names: list[range]) -> Iterator[QueryUnit]:
 def _longest(found: Iterator[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     """Those that lie in no longer one: "office hours" asks for no hours."""
     every = list(found)
-    return [
-        (key, start, end)
-        for key, start, end in every
-        if not any(
-            begin <= start and end <= stop and stop - begin > end - start
-            for _, begin, stop in every
-        )
-    ]
+    ends: dict[int, int] = {}
+    for _, start, end in every:
+        ends[start] = max(end, ends.get(start, end))
+    kept: set[tuple[int, int]] = set()
+    reach = -1  # of what begins further ahead
+    for start in sorted(ends):
+        if ends[start] > reach:
+            kept.add((start, ends[start]))
+            reach = ends[start]
+    return [one for one in every if one[1:] in kept]
 
 
 def _names(question: str) -> list[range]:
@@ -206,9 +211,10 @@ def _plain_words(folded: str) -> Iterator[str]:
 
 
 def _blank(text: str, spans: list[tuple[int, int]]) -> str:
+    characters = list(text)
     for start, end in spans:
-        text = text[:start] + " " * (end - start) + text[end:]
-    return text
+        characters[start:end] = " " * (end - start)
+    return "".join(characters)
 
 
 def numbered_kind(unit: QueryUnit) -> str | None:

@@ -92,7 +92,7 @@ class TsvectorPassageIndex:
             },
         )
         asked = AskedWords(units)
-        return [asked.hit(*row) for row in rows]
+        return await asked.hits(rows.all())
 
     async def count(
         self, session: AsyncSession, course_id: str, units: Sequence[QueryUnit]

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.store.analysis import QueryUnit, index_words, numbered_kind, query_units, title_words
+from server.store.analysis import (
+    QueryUnit,
+    _longest,
+    index_words,
+    numbered_kind,
+    query_units,
+    title_words,
+)
 from server.store.concepts import CONCEPTS, KEY_MARK, concepts
 from server.store.dates import date_key
 
@@ -237,3 +244,31 @@ def test_what_a_text_says_is_found_in_it(text: str) -> None:
             assert any(word.startswith(unit.words) for word in words)
         else:
             assert words.intersection(unit.words)
+
+
+SPANS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.integers(1, 5)).map(
+        lambda one: (one[0], one[1], one[1] + one[2])
+    ),
+    max_size=12,
+)
+
+
+@given(SPANS)
+def test_of_phrases_within_each_other_the_longest_stay(found: list[tuple[str, int, int]]) -> None:
+    expected = [
+        (key, start, end)
+        for key, start, end in found
+        if not any(
+            begin <= start and end <= stop and stop - begin > end - start
+            for _, begin, stop in found
+        )
+    ]
+    assert _longest(iter(found)) == expected
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ["实验报告提交截止日期期末考试成绩", "the lab report deadline, "])
+def test_a_long_text_is_read_in_no_time(text: str) -> None:
+    """Eight times as much as a question may have; word by word with all others it took minutes."""
+    assert query_units(text * (80_000 // len(text)))
