@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from server.app.run_end import end_run
-from server.service.runs import RunRegistry
+from server.service.runs import Run, RunRegistry
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.materials import Materials
@@ -36,10 +36,15 @@ class CourseRemoval:
         """Ends what is being answered, then deletes conversations, materials and the course, in
         this order: what fails in between leaves a course that can be removed again. Raises
         ConversationBusyError."""
-        for conversation in await self._courses.conversation_ids(course.id):
-            if run := self._runs.active_in(conversation):
+        while running := await self._running(course.id):
+            for run in running:
                 await end_run(run)
         await self._conversations.delete_of_course(course.id)
         for card in await self._materials.of_course(course.id):
             await self._remove_material(card.material.id)
         await self._courses.delete(course.id)
+
+    async def _running(self, course_id: str) -> list[Run]:
+        """Also what began while others were ended."""
+        ids = await self._courses.conversation_ids(course_id)
+        return [run for id in ids if (run := self._runs.active_in(id)) is not None]

@@ -84,6 +84,7 @@ class Drafts:
         self._interval_s = interval_s
         self._drafts: dict[str, Draft] = {}
         self._ends: dict[str, Outcome] = {}
+        self._storing = asyncio.Lock()
         self._dirty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_failing = False
@@ -128,9 +129,11 @@ class Drafts:
 
     async def store_ends(self) -> None:
         """Stores the ends that were kept. Raises SQLAlchemyError; what is left stays kept."""
-        for answer_id, outcome in list(self._ends.items()):
-            await self._messages.finish(answer_id, outcome)
-            self._ends.pop(answer_id, None)
+        async with self._storing:  # once each: an answer may have gone on from its end since
+            for answer_id, outcome in list(self._ends.items()):
+                await self._messages.finish(answer_id, outcome)
+                if self._ends.get(answer_id) is outcome:
+                    del self._ends[answer_id]
 
     async def save(self) -> None:
         """Saves what changed since the last time. Raises SQLAlchemyError; then what changed

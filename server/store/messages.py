@@ -145,9 +145,9 @@ class Messages:
         the same `key`. Raises NoSeamError, and AnswerChangedError while it is running."""
         async with self._database.transaction() as session:
             answer = await locked(session, answer_id)
-            if answer.undo_id == key:
+            if answer is not None and answer.undo_id == key:
                 return
-            if answer.state == MessageState.RUNNING:
+            if answer is None or answer.state == MessageState.RUNNING:
                 raise AnswerChangedError(answer_id)
             await take_back_part(session, answer)
             answer.undo_id = key
@@ -211,8 +211,8 @@ class Messages:
         if outcome.takes_back:
             async with self._database.transaction() as session:
                 answer = await locked(session, answer_id)
-                # An end is stored again where it is not known whether it was.
-                if answer.state == MessageState.RUNNING:
+                # Deleted meanwhile. Or an end is stored again that may have been stored before.
+                if answer is not None and answer.state == MessageState.RUNNING:
                     answer.updated_at = await take_back_part(session, answer)
             self._on_end(answer_id)
             return
@@ -322,16 +322,25 @@ class Messages:
 
     async def path(self, message_id: str) -> list[Message]:
         """The messages from the top of the conversation down to this one."""
+        at_once = 500  # ids: a statement of SQLite has no more than so many parameters
         async with self._database.session() as session:
             message = await session.get_one(Message, message_id)
-            rows = await session.scalars(
-                select(Message).where(Message.conversation_id == message.conversation_id)
+            # Other branches may be many times the path: of them only the parents are read.
+            pairs = await session.execute(
+                select(Message.id, Message.parent_id).where(
+                    Message.conversation_id == message.conversation_id
+                )
             )
-            by_id = {row.id: row for row in rows}
-        path = [message]
-        while (parent := path[-1].parent_id) is not None:
-            path.append(by_id[parent])
-        return path[::-1]
+            parents = dict(pairs.all())
+            ids, by_id = [message.id], {message.id: message}
+            while (parent := parents[ids[-1]]) is not None:
+                ids.append(parent)
+            for begin in range(1, len(ids), at_once):
+                rows = await session.scalars(
+                    select(Message).where(Message.id.in_(ids[begin : begin + at_once]))
+                )
+                by_id |= {row.id: row for row in rows}
+        return [by_id[id] for id in reversed(ids)]
 
     async def passages(self, answer_ids: Sequence[str]) -> dict[str, list[MessagePassage]]:
         """The passages of each answer, in order of `n`."""

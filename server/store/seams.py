@@ -32,7 +32,7 @@ class NoSeamError(LookupError):
 
 
 class AnswerChangedError(Exception):
-    """The answer is no longer what it was when it was read."""
+    """The answer is no longer what it was when it was read, or is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ def part_of(answer: Message, client_id: str) -> Part | None:
     return None
 
 
-async def locked(session: AsyncSession, answer_id: str) -> Message:
-    """The answer with its tokens, which nobody else changes before the transaction ends."""
+async def locked(session: AsyncSession, answer_id: str) -> Message | None:
+    """The answer with its tokens, which nobody else changes before the transaction ends; None
+    where it is gone."""
     # Where writers take turns anyway, the database leaves FOR UPDATE out.
-    return await session.get_one(
+    return await session.get(
         Message, answer_id, options=[undefer(Message.token_ids)], with_for_update=True
     )
 
@@ -79,7 +80,7 @@ async def begin_part(
     `updated_at`. `options` are those of the part that begins, `client_id` its idempotency key: a
     part of the same key in which nothing was written gives way to it. Raises AnswerChangedError."""
     answer = await locked(session, answer_id)
-    if answer.updated_at != seen_at or answer.state == MessageState.RUNNING:
+    if answer is None or answer.updated_at != seen_at or answer.state == MessageState.RUNNING:
         raise AnswerChangedError(answer_id)
     before = part_of(answer, client_id)
     if before and before.is_last and before.num_tokens == len(answer.token_ids or ()):

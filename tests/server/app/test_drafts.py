@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from server.app.drafts import Drafts
-from server.store.messages import Messages, Outcome, Partial
+from server.store.database import Database, sqlite_url
+from server.store.messages import AnswerChangedError, Messages, Outcome, Partial
 from server.store.schema import MessageState
 
 pytestmark = pytest.mark.anyio
@@ -113,3 +116,35 @@ async def test_stopping_stores_the_ends_that_are_left_but_not_for_ever(
     async with asyncio.timeout(2):
         await drafts.stop()
     assert "ends of 1 answers" in caplog.text
+
+
+async def test_an_end_of_a_deleted_answer_holds_up_no_other(tmp_path: Path) -> None:
+    """A continuation that brought nothing gives the answer back: there may be none by then."""
+    database = Database(sqlite_url(tmp_path / "s.db"))
+    await database.open()
+    messages = Messages(database)
+    back = Outcome(MessageState.FINISHED, "length", {"type": "max_tokens"}, takes_back=True)
+    await messages.finish("deleted", back)
+    with pytest.raises(AnswerChangedError):
+        await messages.undo("deleted", key="k")
+    await database.close()
+
+
+async def test_a_kept_end_that_was_stored_meanwhile_is_not_stored_again() -> None:
+    """Both who settles and who saves in the background store what was kept."""
+    saved = Saved(num_failures=2)
+    drafts = Drafts(cast(Messages, saved))
+    for name in ("a", "b"):
+        with drafts.write(Partial(name, "", ())) as draft, suppress(OperationalError):
+            await drafts.finish(draft, END)
+    calls: list[str] = []
+
+    async def finish(answer_id: str, outcome: Outcome) -> None:
+        calls.append(answer_id)
+        await asyncio.sleep(0)  # as a store does, it lets the others go on
+
+    saved.finish = finish  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(drafts.store_ends())
+    assert calls == ["a", "b"]
