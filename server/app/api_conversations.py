@@ -36,6 +36,8 @@ What is renamed or deleted is told to all of the caller's sockets: `changed`, `d
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,7 +70,7 @@ from server.store.analysis import QueryUnit, search_units
 from server.store.conversations import ConversationHit, Conversations, ConversationSummary
 from server.store.courses import Courses
 from server.store.messages import Messages
-from server.store.schema import Conversation, Course
+from server.store.schema import Conversation, Course, Feedback, Message, MessagePassage
 
 
 class _Title(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,24 +146,26 @@ class ConversationApi:
         ids = [message.id for message in messages]
         passages = await self._messages.passages(ids)
         feedback = await self._messages.feedback(user, ids)
-        return etag_reply(
-            request,
-            {
-                "id": conversation.id,
-                "course": conversation.course_id,
-                "title": conversation.title,
-                "messages": [
-                    message_json(message, passages.get(message.id, ()), feedback.get(message.id))
-                    for message in messages
-                ],
-                "active_run": active.id if active else None,
-                "carried_from": await self._source(conversation),
-                "carried_to": [
-                    {"message": other.carried_from, "conversation": other.id, "title": other.title}
-                    for other in await self._conversations.carried_on(conversation)
-                ],
-            },
-        )
+        before = {
+            "id": conversation.id,
+            "course": conversation.course_id,
+            "title": conversation.title,
+        }
+        after = {
+            "active_run": active.id if active else None,
+            "carried_from": await self._source(conversation),
+            "carried_to": [
+                {"message": other.carried_from, "conversation": other.id, "title": other.title}
+                for other in await self._conversations.carried_on(conversation)
+            ],
+        }
+
+        def reply() -> Response:
+            shown = _messages_json(messages, passages, feedback)
+            return etag_reply(request, {**before, "messages": shown, **after})
+
+        # A conversation may be long, and everybody's streams wait for the loop.
+        return await asyncio.to_thread(reply)
 
     async def rename(self, request: Request) -> Response:
         """Gives a conversation another title."""
@@ -197,26 +201,19 @@ class ConversationApi:
         ids = [message.id for message in messages]
         passages = await self._messages.passages(ids)
         feedback = await self._messages.feedback(user, ids)
-        body: bytes | str
         zone = zone_of(course)
         day = conversation.updated_at.astimezone(zone).date()
-        if format == "jsonl":
-            body = export_jsonl(conversation, _title(course, None), messages, passages, feedback)
-            media_type = "application/jsonl"
-        else:
-            language = choose_language(request)
-            body = to_markdown(
-                conversation,
-                _title(course, language),
-                messages,
-                passages,
-                feedback,
-                language=language,
-                zone=zone,
-            )
-            media_type = "text/markdown; charset=utf-8"
+        language = None if format == "jsonl" else choose_language(request)
+        stored = (conversation, _title(course, language), messages, passages, feedback)
+
+        def body() -> bytes:
+            if language is None:
+                return export_jsonl(*stored)
+            return to_markdown(*stored, language=language, zone=zone).encode()
+
+        media_type = "application/jsonl" if language is None else "text/markdown; charset=utf-8"
         return Response(
-            body,
+            await asyncio.to_thread(body),
             media_type=media_type,
             headers={
                 "Cache-Control": "no-store",
@@ -252,6 +249,17 @@ def summary_json(summary: ConversationSummary) -> dict[str, Any]:
         "num_messages": summary.num_messages,
         "carried_from": summary.conversation.carried_from,
     }
+
+
+def _messages_json(
+    messages: Sequence[Message],
+    passages: Mapping[str, Sequence[MessagePassage]],
+    feedback: Mapping[str, Feedback],
+) -> list[dict[str, Any]]:
+    return [
+        message_json(message, passages.get(message.id, ()), feedback.get(message.id))
+        for message in messages
+    ]
 
 
 def _hit_json(hit: ConversationHit, units: list[QueryUnit]) -> dict[str, Any]:

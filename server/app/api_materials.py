@@ -76,7 +76,6 @@ from server.app.material_json import (
     MaterialRefusedError,
     material_json,
     passage_json,
-    place_json,
     warnings_json,
 )
 from server.app.material_text import MaterialText
@@ -85,7 +84,7 @@ from server.app.materials.library import Library
 from server.app.materials.parser_process import ParserClosedError
 from server.service.errors import BadRequestError, NotFoundError, ShuttingDownError
 from server.store.column_types import utc_now
-from server.store.materials import MaterialCard
+from server.store.materials import MaterialCard, PassagePlace
 from server.store.schema import Material
 
 
@@ -138,18 +137,21 @@ class MaterialApi:
         """One material, whole."""
         material = material_of(request)
         text = await self._text.shown(person_of(request).user, material, request.query_params)
-        passages = await self._library.materials.passages(material.id)
-        card = MaterialCard(material, len(passages))
-        return etag_reply(
-            request,
-            {
-                **self._json(card, for_teacher=member_of(request).is_teacher),
-                "locator": material.name,
-                **text,
-                "places": [place_json(passage) for passage in passages],
-                "has_original": self._original(material) is not None,
-            },
-        )
+        places = await self._library.materials.places(material.id)
+        card = MaterialCard(material, len(places))
+        fields = {
+            **self._json(card, for_teacher=member_of(request).is_teacher),
+            "locator": material.name,
+            **text,
+        }
+        has_original = self._original(material) is not None
+
+        def reply() -> Response:
+            shown = [_place_json(place) for place in places]
+            return etag_reply(request, {**fields, "places": shown, "has_original": has_original})
+
+        # A material may be large, and everybody's streams wait for the loop.
+        return await asyncio.to_thread(reply)
 
     async def original(self, request: Request) -> Response:
         """The file as it came. Whatever it holds, no browser opens it as a page of this site."""
@@ -233,6 +235,10 @@ class MaterialApi:
     def _json(self, card: MaterialCard, *, for_teacher: bool) -> dict[str, Any]:
         progress = self._library.progress(card.material.id) if for_teacher else None
         return material_json(card, for_teacher=for_teacher, progress=progress)
+
+
+def _place_json(place: PassagePlace) -> dict[str, Any]:
+    return {"heading": place.heading, "locator": place.locator, "place": place.place or {}}
 
 
 def _check_readable(material: Material) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -30,8 +31,10 @@ def to_markdown(
     values = {"course": _line(course or "–"), "from": since, "to": until}
     blocks.append(word(language, "export.about", **values))
     texts = {message.id: message.text for message in messages}
+    versions = _versions(messages)
     for message in messages:
-        blocks.append(f"## {_heading(message, messages, language)}")
+        numbers = versions[message.parent_id, message.role]
+        blocks.append(f"## {_heading(message, numbers, language)}")
         if message.role == "assistant":
             shown = passages.get(message.id, ())
             question = texts.get(message.parent_id or "", "")
@@ -87,18 +90,23 @@ def _ended(message: Message, language: str) -> str:
     return word(language, "export.ended", finish=finish_words(language, message))
 
 
-def _heading(message: Message, messages: Sequence[Message], language: str) -> str:
+def _versions(messages: Sequence[Message]) -> dict[tuple[str | None, str], dict[str, int]]:
+    """By parent and role: the messages that stand in each other's place, by id, counted from 1."""
+    versions: dict[tuple[str | None, str], dict[str, int]] = defaultdict(dict)
+    for message in messages:
+        numbers = versions[message.parent_id, message.role]
+        numbers[message.id] = len(numbers) + 1
+    return versions
+
+
+def _heading(message: Message, numbers: Mapping[str, int], language: str) -> str:
+    """`numbers`: of the message and all other versions of it."""
     keys = {"user": "record.question", "assistant": "record.answer", "summary": "export.summary"}
     heading = word(language, keys[message.role])
-    versions = [
-        other.id
-        for other in messages
-        if (other.parent_id, other.role) == (message.parent_id, message.role)
-    ]
-    if len(versions) < 2:
+    if len(numbers) < 2:
         return heading
-    n = versions.index(message.id) + 1
-    return f"{heading} ({word(language, 'export.version', n=n, total=len(versions))})"
+    n = numbers[message.id]
+    return f"{heading} ({word(language, 'export.version', n=n, total=len(numbers))})"
 
 
 def _line(text: str) -> str:

@@ -44,6 +44,15 @@ class MaterialCard:
 
 
 @dataclass(frozen=True, slots=True)
+class PassagePlace:
+    """Where a passage stands, without its text."""
+
+    heading: str
+    locator: str
+    place: dict[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """What becomes of a material: its columns, and the words of its title where they change."""
 
@@ -128,6 +137,22 @@ class Materials:
                     .order_by(PassageRow.position)
                 )
             )
+
+    async def places(self, material_id: str) -> list[PassagePlace]:
+        """Where the passages of a material stand, in order: of a large one thousands, so without
+        their texts, and some at a time, between which the loop does other things."""
+        query = (
+            select(PassageRow.heading, PassageRow.locator, PassageRow.place)
+            .where(PassageRow.material_id == material_id)
+            .order_by(PassageRow.position)
+        )
+        async with self._database.session() as session:
+            rows = await session.stream(query)
+            return [
+                PassagePlace(*row)
+                async for part in rows.partitions(ROWS_A_STATEMENT)
+                for row in part
+            ]
 
     async def passage(self, material_id: str, passage_id: str) -> PassageRow | None:
         """One passage of a material."""

@@ -6,10 +6,14 @@ import json
 import re
 from pathlib import Path
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from server.app.conversation_export import to_markdown
 from server.service.messages import Feedback, Regenerate
+from server.store.column_types import utc_now
+from server.store.schema import Conversation, Message
 from tests.server.app.site import ALICE, QUESTION, events_of, new_key, open_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -56,6 +60,51 @@ async def test_the_export_says_what_the_page_says(tmp_path: Path) -> None:
     assert "## 回答 (第 1 版，共 2 版)" in chinese.text
     assert "结束方式：达到 30 个词元的长度上限" in chinese.text
     assert "演示，" in chinese.text
+
+
+def markdown(messages: list[Message]) -> str:
+    conversation = Conversation(title="Long", created_at=utc_now(), updated_at=utc_now())
+    return to_markdown(conversation, None, messages, {}, {}, language="en", zone=ZoneInfo("UTC"))
+
+
+async def test_versions_are_counted_by_parent_and_role() -> None:
+    messages = [
+        Message(id=id, parent_id=parent, role=role, text=id, state="running", not_found=False)
+        for id, parent, role in (
+            ("a", None, "summary"),
+            ("b", None, "user"),
+            ("c", "b", "assistant"),
+            ("d", None, "user"),
+            ("e", "b", "assistant"),
+            ("f", "d", "assistant"),
+            ("g", "b", "assistant"),
+            ("h", "f", "user"),
+        )
+    ]
+    headings = [line for line in markdown(messages).splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## Summary of an earlier conversation",
+        "## Question (version 1 of 2)",
+        "## Answer (version 1 of 3)",
+        "## Question (version 2 of 2)",
+        "## Answer (version 2 of 3)",
+        "## Answer",
+        "## Answer (version 3 of 3)",
+        "## Question",
+    ]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_chain", [True, False], ids=["turns", "versions"])
+async def test_a_long_conversation_takes_no_square_of_its_length(is_chain: bool) -> None:
+    """Compared each with each, so many messages would take minutes."""
+    number = 20_000
+    messages = [
+        Message(id=str(n), parent_id=str(n - 1) if is_chain and n else None, role="user", text="?")
+        for n in range(number)
+    ]
+    last = "## Question" if is_chain else "## Question (version 20,000 of 20,000)"
+    assert markdown(messages).endswith(f"{last}\n\n> ?\n")
 
 
 async def test_matched_sources_are_numbered_in_the_text(tmp_path: Path) -> None:

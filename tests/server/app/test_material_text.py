@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from sqlalchemy import event
 
+from server.app.api_replies import etag_reply
+from server.store.schema import PassageRow
 from tests.server.app.site import QUESTION, Site, open_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -86,6 +91,41 @@ async def test_the_part_around_a_passage(shelf: Shelf) -> None:
     assert 3000 <= len(found["text"]) <= 7000
     # Again, from memory.
     assert await shelf.part(around=passage["id"], chars=3000) == found
+
+
+async def test_of_the_passages_only_the_places_are_read(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop, on which all answers stream, neither loads their texts nor makes the reply."""
+    passages = (await shelf.teacher.get(f"{shelf.path}/passages")).json()["passages"]
+    loaded: list[str] = []
+    threads: set[int] = set()
+
+    def note(row: PassageRow, _context: Any) -> None:
+        loaded.append(row.id)
+
+    def noted(*args: Any) -> Any:
+        threads.add(get_ident())
+        return etag_reply(*args)
+
+    monkeypatch.setattr("server.app.api_materials.etag_reply", noted)
+    event.listen(PassageRow, "load", note)
+    try:
+        whole = await shelf.reader.get(shelf.path)
+        await shelf.part(offset=0)
+        assert loaded == []
+        await shelf.part(around=passages[1]["id"])
+        assert loaded == [passages[1]["id"]]
+    finally:
+        event.remove(PassageRow, "load", note)
+    assert get_ident() not in threads
+    keys = ("heading", "locator", "place")
+    places = [{key: passage[key] for key in keys} for passage in passages]
+    found = whole.json()
+    assert len(places) == found["num_passages"] > 10
+    assert list(found)[-4:] == ["locator", "text", "places", "has_original"]
+    assert found["places"] == places
+    assert whole.content == msgspec.json.encode(found | {"places": places})
 
 
 async def test_the_parts_before_and_after(shelf: Shelf) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import httpx
 import pytest
 
+from server.app import api_conversations
 from tests.server.app.site import ALICE, BOB, Site, events_of, open_site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -162,6 +164,41 @@ async def test_what_has_not_changed_is_not_sent_again(site: Site) -> None:
         await client.patch(f"{LIST}/{conversation}", json={"title": "Hours"})
         changed = await client.get(path, headers={"If-None-Match": tag})
         assert (changed.status_code, changed.json()["title"]) == (200, "Hours")
+
+
+@pytest.mark.parametrize(
+    ("makers", "path"),
+    [
+        (("message_json", "etag_reply"), ""),
+        (("export_jsonl",), "/export"),
+        (("to_markdown",), "/export?format=md"),
+    ],
+)
+async def test_what_may_be_long_is_made_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, makers: tuple[str, ...], path: str
+) -> None:
+    """All answers stream on the loop, whoever reads a conversation of thousands of turns."""
+    calls: list[tuple[str, bool]] = []
+    loop = get_ident()
+
+    def noted(name: str) -> Any:
+        make = getattr(api_conversations, name)
+
+        def making(*args: Any, **options: Any) -> Any:
+            calls.append((name, get_ident() == loop))
+            return make(*args, **options)
+
+        return making
+
+    for name in makers:
+        monkeypatch.setattr(api_conversations, name, noted(name))
+    async with open_site(tmp_path) as site, site.client() as client:
+        one = f"{LIST}/{await asked(site, 'When is the lab?')}{path}"
+        reply = await client.get(one)
+        tag = reply.headers.get("etag", '"none"')
+        again = await client.get(one, headers={"If-None-Match": tag})
+    assert (reply.status_code, again.status_code) == (200, 200 if path else 304)
+    assert set(calls) == {(name, False) for name in makers}
 
 
 async def test_searches_while_answers_end_lose_nothing(site: Site) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 from sqlalchemy.exc import IntegrityError
 
 from server.store import materials as module
 from server.store.analysis import query_units
 from server.store.courses import Courses
 from server.store.database import Database
-from server.store.materials import Materials, NewPassage, Settled
+from server.store.materials import Materials, NewPassage, PassagePlace, Settled
 from server.store.passage_index import IndexedWords, passage_index
 from server.store.schema import Material, MaterialState, PassageRow
 
@@ -94,6 +95,32 @@ async def test_a_material_is_ready_with_all_of_its_passages(
         "alpha",
         "epsilon",
     ]
+
+
+async def test_places_come_in_order_without_the_texts(database: Database) -> None:
+    materials = Materials(database)
+    material = await new_material(database)
+    await materials.begin(material.id)
+    passages = [
+        replace(passage("alpha"), heading=f"Part {n}", place={"page": n} if n % 3 else None)
+        for n in range(2 * module.ROWS_A_STATEMENT + 1)
+    ]
+    assert await materials.finish(material.id, passages, lambda _: ready())
+    statements: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    engine = database._reader.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        places = await materials.places(material.id)
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert places == [PassagePlace(row.heading, row.locator, row.place) for row in passages]
+    (statement,) = (one for one in statements if "passage" in one)
+    assert "passage.text" not in statement
+    assert await materials.places("nothing") == []
 
 
 async def test_what_a_cut_reading_has_left_is_gone_at_the_next(
