@@ -76,6 +76,7 @@ from server.app.material_json import (
     MaterialRefusedError,
     material_json,
     passage_json,
+    place_json,
     warnings_json,
 )
 from server.app.material_text import MaterialText
@@ -84,7 +85,7 @@ from server.app.materials.library import Library
 from server.app.materials.parser_process import ParserClosedError
 from server.service.errors import BadRequestError, NotFoundError, ShuttingDownError
 from server.store.column_types import utc_now
-from server.store.materials import MaterialCard, PassagePlace
+from server.store.materials import MaterialCard
 from server.store.schema import Material
 
 
@@ -147,7 +148,7 @@ class MaterialApi:
         has_original = self._original(material) is not None
 
         def reply() -> Response:
-            shown = [_place_json(place) for place in places]
+            shown = [place_json(place) for place in places]
             return etag_reply(request, {**fields, "places": shown, "has_original": has_original})
 
         # A material may be large, and everybody's streams wait for the loop.
@@ -235,10 +236,6 @@ class MaterialApi:
     def _json(self, card: MaterialCard, *, for_teacher: bool) -> dict[str, Any]:
         progress = self._library.progress(card.material.id) if for_teacher else None
         return material_json(card, for_teacher=for_teacher, progress=progress)
-
-
-def _place_json(place: PassagePlace) -> dict[str, Any]:
-    return {"heading": place.heading, "locator": place.locator, "place": place.place or {}}
 
 
 def _check_readable(material: Material) -> None:

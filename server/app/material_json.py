@@ -9,7 +9,7 @@ from server.app.materials.errors import REASONS, WARNINGS, MaterialError
 from server.app.materials.import_jobs import ImportedFile, ImportJob
 from server.service.errors import BadRequestError
 from server.store.column_types import utc_now
-from server.store.materials import MaterialCard
+from server.store.materials import MaterialCard, PassagePlace
 from server.store.schema import PassageRow
 
 
@@ -72,13 +72,9 @@ def passage_json(passage: PassageRow) -> dict[str, Any]:
     }
 
 
-def place_json(passage: PassageRow) -> dict[str, Any]:
+def place_json(place: PassagePlace) -> dict[str, Any]:
     """Where a part of a material stands."""
-    return {
-        "heading": passage.heading,
-        "locator": passage.locator,
-        "place": passage.place or {},
-    }
+    return {"heading": place.heading, "locator": place.locator, "place": place.place or {}}
 
 
 def import_json(job: ImportJob) -> dict[str, Any]:
