@@ -50,6 +50,45 @@ def test_each_conversation_has_a_draft(open_chat: OpenChat) -> None:
     assert "lectern.draft.old" not in keys
 
 
+def test_another_tab_leaves_a_draft_alone(open_chat: OpenChat) -> None:
+    """An answer begins and ends there, beside an empty box, when the writer's tab is closed."""
+    other = open_chat()
+    other.ask()
+    other.wait_end()
+    chat = open_chat(other.page.url, context=other.page.context)
+    expect(chat.answers).to_have_count(1)
+    chat.question.fill("half of the next")
+    chat.page.close()
+    other.page.bring_to_front()
+    other.answer.locator("[data-action=regenerate]").click()
+    expect(other.answer.locator(".versions-place")).to_have_text("2/2")
+    other.wait_end()
+    expect(other.page.locator("button.stop")).to_be_hidden()
+    expect(other.question).to_have_value("")
+    chat = open_chat(other.page.url, context=other.page.context)
+    expect(chat.question).to_have_value("half of the next")
+
+
+def test_a_question_asked_in_one_tab_takes_no_draft_of_another(open_chat: OpenChat) -> None:
+    peer = ScriptedPeer()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    other = open_chat(context=chat.page.context)
+    peer.ignore()
+    chat.question.fill("asked at once")
+    other.question.fill("still being written")
+    # Two drafts of new conversations; the last one written is kept.
+    chat.question.press("Enter")
+    expect(chat.questions).to_have_text(["asked at once"])
+    [message] = peer.sent("ask")
+    peer.answer([*opening(), *deltas("Yes."), finish()])
+    peer.accept(message)
+    chat.wait_end()
+    other.page.reload()
+    other.page.wait_for_selector("html.is-ready")
+    expect(other.question).to_have_value("still being written")
+
+
 def test_what_another_person_had_written_is_gone(open_chat: OpenChat) -> None:
     """A browser that was left without a log-out: neither shown nor asked."""
     chat = open_chat()

@@ -85,8 +85,18 @@ async function open(id, message) {
   if (isShown && message !== null && chat.turnTo(message)) transcript.reveal(message);
 }
 
+/** The course whose conversations are listed; null: none yet. */
+let listed = null;
+
 function listConversations() {
-  sidebar.reload(chat.conversation.course);
+  listed = opening.courseId;
+  sidebar.reload(listed);
+}
+
+/** The sidebar is about the course that is shown. */
+function followCourse() {
+  sidebar.showCourses(opening.courses, opening.courseId);
+  if (opening.courseId !== listed) listConversations();
 }
 
 chat.addEventListener("show", () => {
@@ -95,7 +105,7 @@ chat.addEventListener("show", () => {
   composer.useDraft(chat.conversation.id);
   sidebar.current = chat.conversation.id;
   status.watch(chat.conversation.runningAnswer);
-  if (chat.conversation.course) sidebar.showCourses(opening.courses, chat.conversation.course);
+  followCourse();
   frame.refresh();
 });
 chat.addEventListener("branch", () => {
@@ -129,23 +139,19 @@ composer.addEventListener("change", () => budget.update(composer.text));
 
 sidebar.addEventListener("new", startNew);
 sidebar.addEventListener("open", ({ detail }) => open(detail.id, detail.message));
-sidebar.addEventListener("course", ({ detail }) => {
-  opening.changeCourse(detail);
-  listConversations();
-});
+sidebar.addEventListener("course", ({ detail }) => opening.changeCourse(detail));
 sidebar.addEventListener("say", ({ detail }) => say(detail));
 for (const part of [sidebar, actions, help]) part.addEventListener("failed", ({ detail }) => problem.show(detail));
 
 opening.addEventListener("courses", () => {
-  sidebar.showCourses(opening.courses, chat.conversation.course);
-  listConversations();
+  followCourse();
   frame.refresh();
 });
 opening.addEventListener("new", () => composer.focus());
 opening.addEventListener("stranger", () => chat.forgetUnsent());
 opening.addEventListener("missing", ({ detail }) => say(detail));
 
-followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, say });
+followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, listConversations, say });
 find("#help").addEventListener("click", () => explain("words"));
 const showHelp = () => explain("keys");
 startShortcuts({ chat, composer, sidebar, transcript, panel, area: find("#scroll"), say, startNew, showHelp });

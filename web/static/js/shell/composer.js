@@ -22,8 +22,10 @@ export class Composer extends EventTarget {
   /** Bytes of the text that was too long to be sent, or null. */
   #excess = null;
   #isRunning = false;
-  /** Whose draft this is: a conversation, or null for a new one. */
-  #conversation = null;
+  /** Whose draft this is: a conversation, null for a new one, undefined until that is known. */
+  #conversation = undefined;
+  /** Until it has its first draft, what is written can be neither sent nor kept. */
+  #isReady = false;
   #enter;
 
   constructor(form, note, connection) {
@@ -41,6 +43,8 @@ export class Composer extends EventTarget {
     this.#stop.addEventListener("click", () => this.dispatchEvent(new Event("stop")));
     this.#input.addEventListener("input", () => this.#changed());
     this.#enter = new EnterKey(this.#input, () => this.#submit());
+    // After the key's own listeners, which know by then that nothing is composed any more.
+    for (const type of ["compositionend", "blur"]) this.#input.addEventListener(type, () => this.#begin());
     // A click anywhere in the box means the text.
     form.addEventListener("click", (event) => {
       if (event.target === form) this.#input.focus();
@@ -49,6 +53,8 @@ export class Composer extends EventTarget {
     // observer's turn: it would be told of its own change.
     new ResizeObserver(() => requestAnimationFrame(() => this.#fit())).observe(form);
     this.refresh();
+    // Something may have been written before this script came.
+    this.#look();
   }
 
   get text() {
@@ -70,18 +76,22 @@ export class Composer extends EventTarget {
     return document.activeElement === this.#input && this.#input.value !== "";
   }
 
-  /** Each conversation has its own draft, which outlives a reload. */
+  /**
+   * Each conversation has its own draft, which outlives a reload. What was written before the first
+   * one is shown stays, behind its draft.
+   */
   useDraft(conversation) {
     this.#conversation = conversation;
-    this.text = draftOf(conversation);
+    if (this.#isReady) this.text = draftOf(conversation);
+    else this.#begin();
   }
 
   /** The new conversation has got its name: what is written meanwhile belongs there. */
   moveDraft(conversation) {
-    const written = this.text;
-    keepDraft(this.#conversation, "");
+    const written = this.#isReady ? this.text : draftOf(this.#conversation);
+    this.#forget(written);
     this.#conversation = conversation;
-    this.text = written;
+    if (written !== "") keepDraft(conversation, written);
   }
 
   /** Its conversation is no more. */
@@ -95,7 +105,7 @@ export class Composer extends EventTarget {
     this.#isRunning = value;
     this.#stop.hidden = !value;
     this.#send.hidden = value;
-    this.#changed();
+    this.#look();
     if (hadFocus) (value ? this.#stop : this.#input).focus();
   }
 
@@ -139,29 +149,58 @@ export class Composer extends EventTarget {
 
   #submit() {
     const text = this.#input.value.trim();
-    if (!text || this.#isRunning) return;
+    if (!text || this.#isRunning || !this.#isReady) return;
     const size = messageBytes(text);
     if (size > this.#maxBytes) {
       this.#excess = size;
       this.refresh();
       return;
     }
+    this.#forget(this.text);
     // Emptied before anything else happens: a second submit finds no text.
-    this.text = "";
+    this.#input.value = "";
+    this.#written();
     this.dispatchEvent(new CustomEvent("ask", { detail: text }));
   }
 
+  /** Takes the first draft, as soon as it is known whose: not amid a composition, which would break. */
+  #begin() {
+    if (this.#isReady || this.#conversation === undefined || this.#enter.isComposing) return;
+    this.#isReady = true;
+    const draft = draftOf(this.#conversation);
+    const early = this.text.trim();
+    if (early === "") this.#input.value = draft;
+    else if (draft.trim() !== "" && draft.trim() !== early) prepend(this.#input, `${draft}\n\n`);
+    this.#changed();
+    // Where the writing goes on, if it is more than the box shows.
+    this.#input.scrollTop = this.#input.scrollHeight;
+  }
+
+  /** The draft `text` is none any more. Another one at its place is being written in another tab. */
+  #forget(text) {
+    if (draftOf(this.#conversation) === text) keepDraft(this.#conversation, "");
+  }
+
+  /** The text is another one, and a draft. */
   #changed() {
-    const { value } = this.#input;
-    keepDraft(this.#conversation, value);
+    if (this.#isReady) keepDraft(this.#conversation, this.text);
+    this.#written();
+  }
+
+  #written() {
     if (this.#excess !== null) {
       this.#excess = null;
       this.refresh();
     }
-    this.#send.disabled = !value.trim();
+    this.#look();
+    this.dispatchEvent(new Event("change"));
+  }
+
+  #look() {
+    const { value } = this.#input;
+    this.#send.disabled = !this.#isReady || !value.trim();
     this.#fit();
     this.#form.classList.toggle("has-text", value !== "");
-    this.dispatchEvent(new Event("change"));
   }
 
   #fit() {
@@ -172,4 +211,11 @@ export class Composer extends EventTarget {
     // The stylesheet allows less where the window is low.
     style.height = `${Math.min(height, TALLEST_PX)}px`;
   }
+}
+
+/** Whoever is writing goes on where they are. */
+function prepend(input, text) {
+  const { selectionStart, selectionEnd, selectionDirection } = input;
+  input.value = text + input.value;
+  input.setSelectionRange(text.length + selectionStart, text.length + selectionEnd, selectionDirection);
 }

@@ -4,8 +4,11 @@
 import { t } from "../i18n.js";
 import { editsOf, forgetDrafts } from "./drafts.js";
 
-/** `startNew()` leaves a conversation that was deleted here; `say(text)` announces. */
-export function followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, say }) {
+/**
+ * `startNew()` leaves a conversation that was deleted here, `listConversations()` reads their list
+ * again, `say(text)` announces.
+ */
+export function followConversations({ actions, chat, composer, transcript, sidebar, opening, frame, startNew, listConversations, say }) {
   const relink = (id, title) => chat.conversation.renameLink(id, title) && transcript.updateLinks();
   const renamed = (id, title) => {
     sidebar.rename(id, title);
@@ -25,7 +28,7 @@ export function followConversations({ actions, chat, composer, transcript, sideb
     const shown = detail.find(({ id }) => id === chat.conversation.id);
     if (shown !== undefined && shown.title !== chat.conversation.title) renamed(shown.id, shown.title);
   });
-  chat.peers.addEventListener("opened", () => sidebar.reload(chat.conversation.course));
+  chat.peers.addEventListener("opened", listConversations);
   chat.peers.addEventListener("changed", ({ detail }) => renamed(detail.conversation, detail.title));
   chat.peers.addEventListener("deleted", ({ detail }) => {
     sidebar.remove(detail.conversation);

@@ -6,7 +6,8 @@ export class EnterKey {
   #touch = window.matchMedia("(pointer: coarse) and (hover: none)");
 
   constructor(input, send, onKey = () => {}) {
-    input.addEventListener("compositionstart", () => (this.#isComposing = true));
+    // One may have started before this script came.
+    for (const type of ["compositionstart", "compositionupdate"]) input.addEventListener(type, () => (this.#isComposing = true));
     input.addEventListener("compositionend", () => (this.#isComposing = false));
     // Not every browser ends a composition whose box is left.
     input.addEventListener("blur", () => (this.#isComposing = false));
@@ -24,6 +25,11 @@ export class EnterKey {
   /** On a phone's keyboard Enter is the only way to break a line. */
   get isTouch() {
     return this.#touch.matches;
+  }
+
+  /** Whether an input method composes in the box. */
+  get isComposing() {
+    return this.#isComposing;
   }
 
   #sends(event) {

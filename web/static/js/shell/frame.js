@@ -25,14 +25,17 @@ export class Frame {
     const { course, me } = this.#opening;
     const isEmpty = conversation.messages.length === 0;
     document.body.classList.toggle("is-empty", isEmpty);
-    find("#welcome").hidden = !isEmpty;
-    if (isEmpty) showWelcome(find("#welcome"), course, (text) => this.#chat.ask(text));
+    // Nothing may be shown yet, in no course: that is no word about who is in some.
+    const { isCourseless } = this.#opening;
+    const isWelcome = isEmpty && (course !== null || isCourseless);
+    find("#welcome").hidden = !isWelcome;
+    if (isWelcome) showWelcome(find("#welcome"), course, (text) => this.#chat.ask(text));
     find("#course-title").textContent = course ? courseTitle(course) : "";
     // An empty one is called what its link is called, for who does not see that it is empty.
     const title = isEmpty ? t("action.newConversation") : conversation.title || t("sidebar.untitled");
     Object.assign(find("#conversation-title"), { textContent: title, title: isEmpty ? "" : title });
     document.title = [conversation.title, course && courseTitle(course), "Lectern"].filter(Boolean).join(" · ");
     showAccount(find("#account"), me, course, this.#leave);
-    find(".dock").hidden = isEmpty && course === null;
+    find(".dock").hidden = isEmpty && isCourseless;
   }
 }

@@ -21,8 +21,12 @@ export class Opening extends EventTarget {
   #connection;
   #problem;
   courses = [];
-  /** The person, as `GET /api/me` tells; null until that is known. */
+  /** The person, as `GET /api/me` tells; null until that and their courses are known. */
   me = null;
+  /** Its reader has gone elsewhere before anything could be shown: the address says where. */
+  #hasMoved = false;
+  /** The address names what is not shown yet: on its way, or it could not be had. */
+  #isBehind = false;
 
   /** `problem`: the ProblemBar. The connection is opened when the first conversation is shown. */
   constructor(chat, connection, problem) {
@@ -42,11 +46,10 @@ export class Opening extends EventTarget {
       if (connection.state === "waiting" && connection.closeCode === POLICY_VIOLATION) this.#checkMembership();
     });
     window.addEventListener("popstate", () => {
-      const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
-      // The panel of the sources has come or gone.
-      if (id && decodeURIComponent(id) === chat.conversation.id) return;
-      if (id) this.open(decodeURIComponent(id), { push: false });
-      else this.startNew({ push: false });
+      const id = addressed();
+      if (id === null) this.startNew({ push: false });
+      else if (id === chat.conversation.id) this.#returned();
+      else this.open(id, { push: false });
     });
     window.addEventListener("pageshow", ({ persisted }) => {
       // The browser shows the page as it was left, and its person may have logged out since.
@@ -61,8 +64,23 @@ export class Opening extends EventTarget {
     return this.courses.find(({ id }) => id === this.#chat.conversation.course) ?? null;
   }
 
+  /** The id of the course that is shown, else of the one to begin in; null: of none. */
+  get courseId() {
+    return this.#chat.conversation.course ?? this.#existing(kept("localStorage", COURSE));
+  }
+
+  /** Whether it is known that this person is in no course. */
+  get isCourseless() {
+    return this.me !== null && this.courses.length === 0;
+  }
+
   /** An empty conversation: in the course that the address names, else in the one of now. */
   startNew({ push = true } = {}) {
+    if (this.me === null) {
+      this.#hasMoved = true;
+      if (push && addressed() !== null) goTo("/");
+      return;
+    }
     const asked = new URLSearchParams(location.search).get("course");
     const named = this.courses.find(({ id, slug }) => asked !== null && (asked === id || asked === slug));
     this.#startIn(named?.id ?? this.#chat.conversation.course ?? kept("localStorage", COURSE), push);
@@ -79,6 +97,12 @@ export class Opening extends EventTarget {
    * reader has gone on to another one meanwhile.
    */
   async open(id, { push = true } = {}) {
+    if (this.me === null) {
+      this.#hasMoved = true;
+      if (push) goTo(pathOf(id));
+      return false;
+    }
+    this.#isBehind = !push;
     let isWanted;
     try {
       isWanted = await this.#chat.open(id);
@@ -107,7 +131,7 @@ export class Opening extends EventTarget {
       this.#problem.show(t("courses.unreachable"), () => this.start());
       return;
     }
-    const conversation = document.body.dataset.conversation || (isReload() && kept("sessionStorage", OPEN));
+    const conversation = this.#first();
     if (conversation) {
       await this.open(conversation, { push: false });
       const { id } = this.#chat.conversation;
@@ -121,8 +145,27 @@ export class Opening extends EventTarget {
 
   #startIn(course, push) {
     if (push) goTo("/");
+    this.#chat.startNew(this.#existing(course));
+  }
+
+  /** The id `course`, or where this person is not in that one, of their first; null: of none. */
+  #existing(course) {
     const isKnown = this.courses.some(({ id }) => id === course);
-    this.#chat.startNew(isKnown ? course : (this.courses[0]?.id ?? null));
+    return isKnown ? course : (this.courses[0]?.id ?? null);
+  }
+
+  /** The id of the conversation to begin with, or null. */
+  #first() {
+    if (this.#hasMoved) return addressed();
+    return document.body.dataset.conversation || (isReload() ? kept("sessionStorage", OPEN) : null);
+  }
+
+  /** Back at the address of what is shown; or the panel of the sources has come or gone there. */
+  #returned() {
+    if (!this.#isBehind) return;
+    this.#isBehind = false;
+    this.#chat.stay();
+    this.#problem.hide();
   }
 
   /** Reads who this is and their courses; whether they are known at all. */
@@ -155,6 +198,7 @@ export class Opening extends EventTarget {
   }
 
   #shown() {
+    this.#isBehind = false;
     this.#problem.hide();
     const { id, course } = this.#chat.conversation;
     keep("sessionStorage", OPEN, id);
@@ -166,6 +210,12 @@ export class Opening extends EventTarget {
 function goTo(path) {
   if (history.state?.panel) history.replaceState({}, "", path);
   else history.pushState({}, "", path);
+}
+
+/** The id of the conversation that the address names, or null. */
+function addressed() {
+  const id = /^\/c\/([^/]+)$/.exec(location.pathname)?.[1];
+  return id === undefined ? null : decodeURIComponent(id);
 }
 
 function pathOf(conversation) {
