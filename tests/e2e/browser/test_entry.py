@@ -40,10 +40,22 @@ def test_a_wrong_password_is_told_in_the_readers_language(visit: Visit) -> None:
         ("/\\evil.example", r"/teach$"),
         ("javascript:window.__pwn=1", r"/teach$"),
         ("/login?next=/login", r"/teach$"),
+        # Paths of this server whose beginning would name a host.
+        ("/.//evil.example/x", r"//evil\.example/x$"),
+        ("/a/..//evil.example/x", r"//evil\.example/x$"),
+        ("/a/%2e%2e//evil.example/x", r"//evil\.example/x$"),
+        ("/.\\/evil.example/x", r"//evil\.example/x$"),
+        ("ORIGIN//evil.example/x", r"//evil\.example/x$"),
+        ("//evil.example@HOST//evil.example/x", r"//evil\.example/x$"),
+        ("blob:ORIGIN/x", r"/teach$"),
     ],
 )
-def test_the_login_leads_back_but_never_away(visit: Visit, next_: str, landed: str) -> None:
+def test_the_login_leads_back_but_never_away(
+    visit: Visit, school: School, next_: str, landed: str
+) -> None:
     page = visit("/login")
+    host = school.address.removeprefix("http://")
+    next_ = next_.replace("ORIGIN", school.address).replace("HOST", host)
     page.evaluate(
         "(next) => history.replaceState({}, '', '/login?' + new URLSearchParams({next}))", next_
     )

@@ -2,9 +2,10 @@
 
 import { ApiError, request } from "../api.js";
 import { element, fill } from "../elements.js";
-import { field, form, input } from "../forms.js";
-import { language, onLanguageChange, setLanguage, startLanguage, t } from "../i18n.js";
+import { field, form, input, keepingFields } from "../forms.js";
+import { language, onLanguageChange, startLanguage, t } from "../i18n.js";
 import { keep, reloadWhenShownAgain } from "../preferences.js";
+import { languageButton } from "../shell/language-button.js";
 import { accountParts, findPerson } from "./account.js";
 
 const card = document.querySelector("#card");
@@ -25,8 +26,11 @@ function afterwards(me) {
   const next = new URLSearchParams(location.search).get("next");
   if (!next) return home;
   const url = URL.canParse(next, location.origin) ? new URL(next, location.origin) : null;
-  if (url === null || url.origin !== location.origin || url.pathname === "/login") return home;
-  return url.pathname === "/" && !url.search ? home : url.pathname + url.search;
+  // A blob: has the origin of its maker and is no page of the server's.
+  const isOurs = url?.origin === location.origin && url.protocol === location.protocol;
+  if (!isOurs || url.pathname === "/login") return home;
+  // With the origin before it, since a path may begin with two slashes and would name a host.
+  return url.pathname === "/" && !url.search ? home : url.origin + url.pathname + url.search;
 }
 
 function loginField(attributes = {}) {
@@ -174,6 +178,11 @@ reloadWhenShownAgain();
 await startLanguage();
 found = await find();
 render();
-document.querySelector("#language").addEventListener("click", () => setLanguage(language() === "zh" ? "en" : "zh"));
-onLanguageChange(render);
+let languageProblem = null;
+languageButton(document.querySelector("#language"), (words) => {
+  languageProblem?.remove();
+  languageProblem = words && element("p", { class: "form-problem", role: "alert" }, words);
+  if (words) document.querySelector(".entry-foot").before(languageProblem);
+});
+onLanguageChange(() => keepingFields(card, render));
 document.documentElement.classList.add("is-ready");
