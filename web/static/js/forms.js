@@ -38,6 +38,36 @@ export function select(name, options, value, attributes = {}) {
 }
 
 /**
+ * Calls `render`, which builds what is in `root` anew: what was written in a named field goes over
+ * to the new one, and folds stay open. It is the same field where name, type and purpose are, and
+ * the number of such fields before it: a password gets into no other. Files cannot be carried.
+ */
+export function keepingFields(root, render) {
+  const fields = namedFields(root);
+  const folds = [...root.querySelectorAll("details")];
+  render();
+  for (const [key, control] of namedFields(root)) {
+    const old = fields.get(key);
+    if (old === undefined || old === control) continue;
+    if (control.type === "checkbox" || control.type === "radio") control.checked = old.checked;
+    else control.value = old.value;
+  }
+  const newFolds = root.querySelectorAll("details");
+  if (newFolds.length === folds.length) newFolds.forEach((fold, index) => (fold.open = folds[index].open));
+}
+
+function namedFields(root) {
+  const fields = new Map();
+  for (const control of root.querySelectorAll(":is(input, select, textarea)[name]:not([type=file])")) {
+    let index = 0;
+    const key = () => [control.name, control.type, control.autocomplete, index].join(" ");
+    while (fields.has(key())) index += 1;
+    fields.set(key(), control);
+  }
+  return fields;
+}
+
+/**
  * A form whose `send` is called when it is submitted; what it throws is told above the button, and
  * the field that is at fault is marked. `buttons`: what stands beside the submitting one.
  */

@@ -66,13 +66,19 @@ export function onLanguageChange(listener) {
   listeners.add(listener);
 }
 
+/** Changes to `name`. Where its strings cannot be had everything stays as it is: returns false. */
 export async function setLanguage(name) {
-  await load(name);
+  try {
+    await load(name);
+  } catch {
+    return false;
+  }
   document.cookie = `${COOKIE}=${name}; path=/; max-age=31536000; samesite=lax`;
   document.documentElement.lang = LANGUAGES[name];
   document.documentElement.dataset.language = name;
   translateShell();
   for (const listener of listeners) listener();
+  return true;
 }
 
 /** Elements of the template name their string in data-t, attributes in data-t-<attribute>. */

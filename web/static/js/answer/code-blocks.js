@@ -167,10 +167,12 @@ export async function copyText(text) {
   } catch {
     const area = element("textarea", { class: "visually-hidden", "aria-hidden": "true" });
     area.value = text;
+    const focused = document.activeElement;
     document.body.append(area);
     area.select();
     const copied = document.execCommand("copy");
     area.remove();
+    focused?.focus({ preventScroll: true });
     return copied;
   }
 }

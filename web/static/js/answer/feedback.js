@@ -15,6 +15,8 @@ export class FeedbackButtons {
   buttons = element("span", { class: "thumbs", role: "group", "aria-label": t("feedback.label") });
   note = element("div", { class: "feedback-note", hidden: true });
   #words = element("p", { role: "status" });
+  /** The key of what `#words` says; "" for nothing. */
+  #said = "";
 
   constructor(feedback, send) {
     this.#send = send;
@@ -23,13 +25,18 @@ export class FeedbackButtons {
     this.#render();
   }
 
+  /** The language has changed: what is chosen and what is being written stay. */
+  refresh() {
+    this.buttons.setAttribute("aria-label", t("feedback.label"));
+    for (const thumb of this.buttons.children) nameThumb(thumb);
+    const form = this.note.querySelector("form");
+    if (form !== null) nameForm(form);
+    this.#words.textContent = this.#said && t(this.#said);
+  }
+
   #thumb(value) {
-    const name = t(`feedback.${value}`);
-    const node = element(
-      "button",
-      { class: "quiet thumb", type: "button", title: name, "aria-label": name, data: { value, action: value } },
-      icon(`thumb-${value}`),
-    );
+    const node = element("button", { class: "quiet thumb", type: "button", data: { value, action: value } }, icon(`thumb-${value}`));
+    nameThumb(node);
     node.addEventListener("click", () => this.#choose(value));
     return node;
   }
@@ -58,21 +65,23 @@ export class FeedbackButtons {
     this.#say("");
     const isStored = await this.#send(value, note);
     if (attempt !== this.#attempt) return "old";
-    this.#say(isStored ? (value === "none" ? "" : t("feedback.thanks")) : t("feedback.failed"));
+    this.#say(isStored ? (value === "none" ? "" : "feedback.thanks") : "feedback.failed");
     return isStored ? "stored" : "failed";
   }
 
-  #say(text) {
+  #say(key) {
     const isAlone = this.note.children.length === 1;
+    this.#said = key;
     // Before it is filled: a region that is hidden announces nothing.
-    this.note.hidden = text === "" && isAlone;
-    this.#words.textContent = text;
+    this.note.hidden = key === "" && isAlone;
+    this.#words.textContent = key && t(key);
   }
 
   #askWhy() {
-    const text = element("textarea", { rows: 2, maxlength: LONGEST_NOTE, dir: "auto", "aria-label": t("feedback.note"), placeholder: t("feedback.note") });
-    const submit = element("button", { class: "action", type: "submit" }, t("feedback.send"));
+    const text = element("textarea", { rows: 2, maxlength: LONGEST_NOTE, dir: "auto" });
+    const submit = element("button", { class: "action", type: "submit" });
     const form = element("form", { class: "feedback-form" }, text, submit);
+    nameForm(form);
     let isSending = false;
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
@@ -89,4 +98,17 @@ export class FeedbackButtons {
     this.note.hidden = false;
     text.focus();
   }
+}
+
+function nameThumb(thumb) {
+  const name = t(`feedback.${thumb.dataset.value}`);
+  thumb.title = name;
+  thumb.setAttribute("aria-label", name);
+}
+
+function nameForm(form) {
+  const text = form.querySelector("textarea");
+  text.placeholder = t("feedback.note");
+  text.setAttribute("aria-label", text.placeholder);
+  form.querySelector("button").textContent = t("feedback.send");
 }

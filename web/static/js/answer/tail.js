@@ -44,7 +44,8 @@ export class Tail {
       ...[answer.notFoundParts, answer.isUndoing, answer.text, language()],
     ];
     if (shown.every((value, index) => value === this.#shown[index])) return;
-    if (answer.isRunning || language() !== this.#shown.at(-1)) this.#feedback = null;
+    if (answer.isRunning) this.#feedback = null;
+    else if (language() !== this.#shown.at(-1)) this.#feedback?.refresh();
     this.#shown = shown;
     keepFocus(this.#root, this.#heir, () => {
       if (answer.isRunning) this.#root.replaceChildren();

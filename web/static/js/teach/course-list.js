@@ -2,7 +2,7 @@
 
 import { api, request } from "../api.js";
 import { element, fill } from "../elements.js";
-import { field, form, input, select } from "../forms.js";
+import { field, form, input, keepingFields, select } from "../forms.js";
 import { language, number, plural, t } from "../i18n.js";
 import { ServerCard } from "./server-card.js";
 
@@ -28,6 +28,11 @@ export class CourseList {
   }
 
   refresh() {
+    keepingFields(this.#root, () => this.#build());
+    this.#server.refresh();
+  }
+
+  #build() {
     const isTeacher = this.#page.me.role === "teacher";
     const taught = this.#courses.filter(({ role }) => role === "teacher");
     fill(
@@ -37,7 +42,6 @@ export class CourseList {
       isTeacher ? this.#create(taught.length === 0) : element("p", { class: "empty" }, t("courses.teachersOnly"), " ", element("a", { href: "/" }, t("courses.toChat"))),
       this.#server.root,
     );
-    this.#server.refresh();
   }
 
   #create(isFirst) {

@@ -2,8 +2,9 @@
 
 import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
-import { field, input } from "../forms.js";
+import { field, input, keepingFields } from "../forms.js";
 import { number, plural, t } from "../i18n.js";
+import { zoneOf } from "./dates.js";
 import { recordCard } from "./record-card.js";
 
 const KINDS = ["down", "up", "not_found", "no_support", "cut", "cancelled", "interrupted", "error"];
@@ -17,21 +18,33 @@ export class Log {
   #counts = null;
   #showsNames = false;
   #loading = 0;
-  #filters = element("div", {});
-  #list = element("div", {});
+  /** Whether the form asks for names; null before there is one. */
+  #asksNames = null;
+  #form = element("div", {});
+  #chips = element("div", { class: "chips", role: "group" });
+  #heading = element("h2", { class: "section-title" });
+  #csv = element("a", { class: "button", download: "" });
+  #jsonl = element("a", { class: "button", download: "" });
+  #cut = element("p", { class: "field-hint" });
+  #none = element("p", { class: "empty" });
+  #cards = element("ul", { class: "records" });
+  #more = element("button", { class: "button", type: "button", onclick: () => this.#load(this.#next) });
 
   constructor(root, page) {
     this.#root = root;
     this.#page = page;
-    fill(root, this.#filters, this.#list);
   }
 
   async open() {
     await this.#load(null);
   }
 
+  /** The language has changed. */
   refresh() {
+    if (this.#counts === null) return;
+    keepingFields(this.#form, () => this.#renderForm());
     this.#render();
+    fill(this.#cards, this.#cardsOf(this.#records));
   }
 
   get #path() {
@@ -48,14 +61,20 @@ export class Log {
     const loading = (this.#loading += 1);
     const query = this.#query;
     if (before) query.set("before", before);
-    const found = await this.#page.attempt(() => request("GET", `${this.#path}?${query}`));
-    if (found === undefined || loading !== this.#loading) return;
+    const found = await this.#page.read(() => request("GET", `${this.#path}?${query}`), () => this.#root.isConnected);
+    if (found === undefined || loading !== this.#loading || !this.#root.isConnected) return;
     this.#records = before ? [...this.#records, ...found.records] : found.records;
     this.#next = found.next;
     this.#counts = found.counts;
     this.#showsNames = found.shows_names;
     this.#page.say(plural("log.matching", found.counts.matching));
+    if (this.#asksNames !== this.#showsNames) this.#renderForm();
+    const wasOnMore = document.activeElement === this.#more;
     this.#render();
+    const added = this.#cardsOf(found.records);
+    if (before) this.#cards.append(...added);
+    else fill(this.#cards, added);
+    if (wasOnMore && this.#more.hidden) focusOn(added[0] ?? this.#heading);
   }
 
   #set(changes) {
@@ -68,30 +87,38 @@ export class Log {
     return this.open();
   }
 
+  /**
+   * All but the form and the records, which come and go apart: what somebody writes or has opened
+   * stays, and so does the focus.
+   */
   #render() {
-    if (this.#counts === null) return;
-    fill(this.#filters, this.#form(), this.#kinds());
     const query = this.#query;
     const address = (format) => `${this.#path}.${format}?${query}`;
-    const more = element("button", { class: "button", type: "button", onclick: () => this.#load(this.#next) }, t("log.more"));
-    fill(
-      this.#list,
-      element(
-        "div",
-        { class: "log-head" },
-        element("h2", { class: "section-title" }, plural("log.matching", this.#counts.matching)),
-        element("a", { class: "button", href: address("csv"), download: "" }, t("log.csv")),
-        element("a", { class: "button", href: address("jsonl"), download: "" }, t("log.jsonl")),
-      ),
-      this.#counts.is_cut ? element("p", { class: "field-hint" }, t("log.isCut")) : null,
-      this.#records.length === 0
-        ? element("p", { class: "empty" }, t(this.#query.size > 0 ? "log.noMatch" : "log.none"))
-        : element("ul", { class: "records" }, this.#records.map(recordCard)),
-      this.#next ? more : null,
-    );
+    this.#renderChips();
+    this.#heading.textContent = plural("log.matching", this.#counts.matching);
+    this.#csv.textContent = t("log.csv");
+    this.#csv.href = address("csv");
+    this.#jsonl.textContent = t("log.jsonl");
+    this.#jsonl.href = address("jsonl");
+    this.#cut.textContent = t("log.isCut");
+    this.#cut.hidden = !this.#counts.is_cut;
+    this.#none.textContent = t(query.size > 0 ? "log.noMatch" : "log.none");
+    this.#none.hidden = this.#records.length > 0;
+    this.#cards.hidden = this.#records.length === 0;
+    this.#more.textContent = t("log.more");
+    this.#more.hidden = !this.#next;
+    if (this.#root.children.length > 0) return;
+    const head = element("div", { class: "log-head" }, this.#heading, this.#csv, this.#jsonl);
+    fill(this.#root, element("div", {}, this.#form, this.#chips), element("div", {}, head, this.#cut, this.#none, this.#cards, this.#more));
   }
 
-  #form() {
+  #cardsOf(records) {
+    const zone = zoneOf(this.#page.course);
+    return records.map((record) => recordCard(record, zone));
+  }
+
+  #renderForm() {
+    this.#asksNames = this.#showsNames;
     const query = this.#query;
     const text = input("text", { type: "search", value: query.get("text") ?? "" });
     const from = input("from", { type: "date", value: query.get("from") ?? "" });
@@ -113,24 +140,33 @@ export class Log {
       send();
     });
     for (const control of [from, to]) control.addEventListener("change", send);
-    return node;
+    fill(this.#form, node);
   }
 
-  #kinds() {
+  #renderChips() {
     const chosen = new Set((this.#query.get("kind") ?? "").split(",").filter(Boolean));
-    const chip = (label, count, isOn, kinds) => {
-      const node = element("button", { class: "chip", type: "button", "aria-pressed": String(isOn) }, label, " ", element("span", { class: "chip-count" }, number(count)));
+    const chip = (name, label, count, isOn, kinds) => {
+      const node = element("button", { class: "chip", type: "button", "aria-pressed": String(isOn), data: { kind: name } }, label, " ", element("span", { class: "chip-count" }, number(count)));
       node.addEventListener("click", () => this.#set({ kind: kinds.join(",") }));
       return node;
     };
-    return element(
-      "div",
-      { class: "chips", role: "group", "aria-label": t("log.kinds") },
-      chip(t("log.all"), this.#counts.total, chosen.size === 0, []),
-      KINDS.filter((kind) => this.#counts.kinds[kind] > 0 || chosen.has(kind)).map((kind) => {
+    const chips = [
+      chip("all", t("log.all"), this.#counts.total, chosen.size === 0, []),
+      ...KINDS.filter((kind) => this.#counts.kinds[kind] > 0 || chosen.has(kind)).map((kind) => {
         const rest = chosen.has(kind) ? [...chosen].filter((other) => other !== kind) : [...chosen, kind];
-        return chip(t(`kinds.${kind}`), this.#counts.kinds[kind] ?? 0, chosen.has(kind), rest);
+        return chip(kind, t(`kinds.${kind}`), this.#counts.kinds[kind] ?? 0, chosen.has(kind), rest);
       }),
-    );
+    ];
+    const focused = this.#chips.contains(document.activeElement) ? document.activeElement.dataset.kind : null;
+    this.#chips.setAttribute("aria-label", t("log.kinds"));
+    fill(this.#chips, chips);
+    // A kind that no record is of any more has no chip.
+    if (focused !== null) (chips.find(({ dataset }) => dataset.kind === focused) ?? chips[0]).focus();
   }
+}
+
+/** What takes no focus by itself gets it from a control that has gone. */
+function focusOn(node) {
+  node.tabIndex = -1;
+  node.focus();
 }

@@ -2,8 +2,9 @@
 
 import { ApiError, api, loginAddress, request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
-import { language, number, onLanguageChange, plural, setLanguage, startLanguage, t } from "../i18n.js";
+import { language, number, onLanguageChange, plural, startLanguage, t } from "../i18n.js";
 import { reloadWhenShownAgain } from "../preferences.js";
+import { languageButton } from "../shell/language-button.js";
 import { themeButton } from "../shell/theme-button.js";
 import { CourseList } from "./course-list.js";
 import { Log } from "./log.js";
@@ -14,20 +15,35 @@ import { Trial } from "./trial.js";
 
 const TABS = { materials: Materials, people: People, try: Trial, log: Log, settings: Settings };
 const find = (selector) => document.querySelector(selector);
-const content = find("#content");
 
+let content = find("#content");
 let course = null;
 let me = null;
 let shown = null;
+/** What the bar above the content tells: {error, isReading}, null for nothing. */
+let problem = null;
 
 function say(text) {
   find("#status").textContent = text;
 }
 
-function showProblem(error) {
+function showProblem(now) {
   const bar = find("#problem");
-  bar.hidden = error === null;
-  if (error !== null) fill(bar, icon("alert"), element("span", {}, error.words));
+  problem = now;
+  bar.hidden = now === null;
+  if (now !== null) fill(bar, icon("alert"), element("span", {}, now.error.words));
+}
+
+/** What `action` comes to; undefined where it throws an ApiError, which `tell` is given. */
+async function told(action, tell) {
+  try {
+    return await action();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (error.status === 401) location.assign(loginAddress());
+    tell(error);
+    return undefined;
+  }
 }
 
 /** What every part of the page may use. */
@@ -43,17 +59,20 @@ const page = {
     return me;
   },
   say,
-  /** Runs `action`; what it throws as ApiError is shown above the content. */
+  /** Runs what somebody wants done; what it throws as ApiError is shown above the content. */
   async attempt(action) {
     showProblem(null);
-    try {
-      return await action();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status === 401) location.assign(loginAddress());
-      showProblem(error);
-      return undefined;
-    }
+    return told(action, (error) => showProblem({ error, isReading: false }));
+  },
+  /**
+   * Runs what reads again what is shown. What has gone wrong before stays told, unless it was such a
+   * reading too; `isShown()`: whether anybody still looks at it.
+   */
+  async read(action, isShown = () => true) {
+    const isOurs = () => isShown() && (problem === null || problem.isReading);
+    const found = await told(action, (error) => isOurs() && showProblem({ error, isReading: true }));
+    if (found !== undefined && isOurs()) showProblem(null);
+    return found;
   },
 };
 
@@ -85,7 +104,10 @@ function showTab(name) {
     else link.removeAttribute("aria-current");
   }
   showProblem(null);
-  content.replaceChildren();
+  // A node of its own: what comes late for a tab that has gone is not drawn over this one.
+  const fresh = content.cloneNode(false);
+  content.replaceWith(fresh);
+  content = fresh;
   shown = new TABS[name](content, page);
   return shown.open();
 }
@@ -132,7 +154,12 @@ async function start() {
 reloadWhenShownAgain();
 await startLanguage();
 themeButton(find("#theme"));
-find("#language").addEventListener("click", () => setLanguage(language() === "zh" ? "en" : "zh"));
+let languageProblem = null;
+languageButton(find("#language"), (words) => {
+  if (words === null && problem !== languageProblem) return;
+  languageProblem = words && { error: { words }, isReading: false };
+  showProblem(languageProblem);
+});
 find("#logout").addEventListener("click", () =>
   page.attempt(async () => {
     await api.logOut();
@@ -141,6 +168,7 @@ find("#logout").addEventListener("click", () =>
 );
 onLanguageChange(() => {
   showHead();
+  showProblem(problem);
   shown?.refresh();
 });
 await page.attempt(start);

@@ -3,7 +3,7 @@
 import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
 import { number, plural, t } from "../i18n.js";
-import { materialRow } from "./material-row.js";
+import { MaterialRow } from "./material-row.js";
 import { Uploads } from "./uploads.js";
 
 const FORMATS = ".md,.markdown,.txt,.text,.html,.htm,.csv,.tsv,.pdf,.docx,.pptx,.zip";
@@ -16,7 +16,16 @@ export class Materials {
   #materials = null;
   #timer = null;
   #isOpen = true;
+  /** How many readings of the list have begun, and which of them is shown. */
+  #begun = 0;
+  #read = 0;
+  /** How often a material was changed here. */
+  #changes = 0;
+  /** A MaterialRow for each material, by its id. */
+  #rows = new Map();
   #queue = element("ul", { class: "uploads" });
+  #title = element("h2", { class: "section-title" });
+  #rowList = element("ul", { class: "material-list" });
   #list = element("div", { class: "materials" });
 
   constructor(root, page) {
@@ -40,16 +49,27 @@ export class Materials {
   refresh() {
     fill(this.#root, this.#dropArea(), this.#queue, this.#list);
     this.#renderQueue();
+    for (const row of this.#rows.values()) row.refresh();
     this.#render();
   }
 
   async #reload() {
+    if (!this.#isOpen) return;
     clearTimeout(this.#timer);
-    await this.#page.attempt(async () => {
-      const path = `/api/courses/${encodeURIComponent(this.#page.course.id)}/materials`;
-      this.#materials = (await request("GET", path)).materials;
-    });
-    if (!this.#isOpen || this.#materials === null) return;
+    const changes = this.#changes;
+    const reading = (this.#begun += 1);
+    const path = `/api/courses/${encodeURIComponent(this.#page.course.id)}/materials`;
+    const found = await this.#page.read(() => request("GET", path), () => this.#isOpen);
+    if (!this.#isOpen || reading < this.#read) return;
+    if (changes !== this.#changes) {
+      // It may not hold yet what was changed meanwhile.
+      await this.#reload();
+      return;
+    }
+    this.#read = reading;
+    if (found !== undefined) this.#materials = found.materials;
+    if (this.#materials === null) return;
+    clearTimeout(this.#timer);
     this.#page.course = { ...this.#page.course, num_materials: this.#materials.length };
     this.#render();
     const isMoving = this.#materials.some(({ state }) => state === "waiting" || state === "parsing");
@@ -94,37 +114,55 @@ export class Materials {
 
   #render() {
     if (this.#materials === null) return;
+    const known = new Set(this.#materials.map(({ id }) => id));
+    for (const id of this.#rows.keys()) if (!known.has(id)) this.#rows.delete(id);
     if (this.#materials.length === 0) {
       fill(this.#list, element("p", { class: "empty" }, t("materials.none")));
       return;
     }
+    this.#renderTitle();
+    arrange(this.#rowList, this.#materials.map((material) => this.#row(material)));
+    if (this.#rowList.parentNode !== this.#list) fill(this.#list, this.#title, this.#rowList);
+  }
+
+  #renderTitle() {
     const hidden = this.#materials.filter((material) => material.state === "ready" && !material.is_visible).length;
     const facts = [plural("course.materials", this.#materials.length), hidden > 0 && t("materials.hiddenCount", { count: number(hidden) })];
-    const editing = document.activeElement?.closest(".material")?.dataset.id;
-    const old = new Map([...this.#list.querySelectorAll(".material")].map((node) => [node.dataset.id, node]));
-    fill(
-      this.#list,
-      element("h2", { class: "section-title" }, facts.filter(Boolean).join(" · ")),
-      element(
-        "ul",
-        { class: "material-list" },
-        // A row that somebody writes in stays as it is.
-        this.#materials.map((material) =>
-          material.id === editing && old.has(material.id)
-            ? old.get(material.id)
-            : materialRow(material, this.#page, { changed: (now) => this.#changed(now), reload: () => this.#reload() }),
-        ),
-      ),
-    );
+    this.#title.textContent = facts.filter(Boolean).join(" · ");
+  }
+
+  #row(material) {
+    const known = this.#rows.get(material.id);
+    const row = known ?? new MaterialRow(material, this.#page, { changed: (now) => this.#changed(now), reload: () => this.#reload() });
+    if (known) row.update(material);
+    else this.#rows.set(material.id, row);
+    return row.root;
   }
 
   #changed(material) {
+    this.#changes += 1;
     this.#materials = this.#materials.map((known) => (known.id === material.id ? { ...known, ...material } : known));
+    this.#renderTitle();
   }
 }
 
+/** Makes `nodes` what is in `parent`. What has the focus is not moved, for it would lose it. */
+function arrange(parent, nodes) {
+  const wanted = new Set(nodes);
+  for (const child of [...parent.children]) if (!wanted.has(child)) child.remove();
+  const isSo = parent.children.length === nodes.length && nodes.every((node, index) => parent.children[index] === node);
+  if (isSo) return;
+  const fixed = nodes.findIndex((node) => node.contains(document.activeElement));
+  if (fixed < 0) {
+    fill(parent, nodes);
+    return;
+  }
+  nodes[fixed].before(...nodes.slice(0, fixed));
+  nodes[fixed].after(...nodes.slice(fixed + 1));
+}
+
 function queueRow(item) {
-  const tone = { failed: "red", ready: "done", duplicate: "amber" }[item.state] ?? "quiet";
+  const tone = { failed: "red", ready: "done", duplicate: "amber", unfollowed: "amber" }[item.state] ?? "quiet";
   const part = item.state === "parsing" && item.pages ? item.page / item.pages : null;
   const bar = part === null ? null : element("progress", { class: "upload-bar", max: 1, value: part });
   return element(

@@ -22,9 +22,8 @@ export class People {
   }
 
   async open() {
-    await this.#page.attempt(async () => {
-      this.#people = (await request("GET", `${this.#path}/people`)).people;
-    });
+    const found = await this.#page.read(() => request("GET", `${this.#path}/people`), () => this.#root.isConnected);
+    if (found !== undefined) this.#people = found.people;
     this.refresh();
   }
 

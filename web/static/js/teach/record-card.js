@@ -8,7 +8,8 @@ import { moment } from "./dates.js";
 
 const TONES = { down: "red", error: "red", up: "done" };
 
-export function recordCard(record) {
+/** `zone`: of the course, whose days the log is looked through by. */
+export function recordCard(record, zone) {
   return element(
     "li",
     { class: "record", data: { id: record.id } },
@@ -16,7 +17,7 @@ export function recordCard(record) {
       "header",
       { class: "record-head" },
       element("span", { class: "record-who", dir: "auto" }, record.asked_by.label),
-      element("time", { datetime: record.asked_at }, moment(record.asked_at)),
+      element("time", { datetime: record.asked_at }, moment(record.asked_at, zone)),
       record.kinds.map((kind) => element("span", { class: `badge badge-${TONES[kind] ?? "amber"}` }, t(`kinds.${kind}`))),
     ),
     element("p", { class: "record-question", dir: "auto" }, cleaned(record.question)),

@@ -2,7 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill } from "../elements.js";
-import { checkField, field, form, input, select } from "../forms.js";
+import { checkField, field, form, input, keepingFields, select } from "../forms.js";
 import { t } from "../i18n.js";
 import { confirmed } from "./dialogs.js";
 
@@ -24,7 +24,7 @@ export class Settings {
   }
 
   refresh() {
-    fill(this.#root, this.#form(), this.#end());
+    keepingFields(this.#root, () => fill(this.#root, this.#form(), this.#end()));
   }
 
   #form() {

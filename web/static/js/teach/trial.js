@@ -2,7 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
-import { field, form, input } from "../forms.js";
+import { field, form, input, keepingFields } from "../forms.js";
 import { number, percent, t } from "../i18n.js";
 import { locatorText } from "../sources/places.js";
 import { cleaned } from "../answer/seams.js";
@@ -25,6 +25,11 @@ export class Trial {
   }
 
   refresh() {
+    keepingFields(this.#root, () => this.#build());
+    this.#render();
+  }
+
+  #build() {
     const question = input("question", { value: this.#asked, required: true, maxlength: 10000 });
     const previous = input("previous");
     const send = async () => {
@@ -45,7 +50,6 @@ export class Trial {
       ),
       this.#results,
     );
-    this.#render();
   }
 
   #render() {

@@ -5,11 +5,16 @@ import { newId } from "../chat/outbox.js";
 
 const IN_FLIGHT = 2;
 const POLL_MS = 500;
+/** How often the progress of an upload is asked for in vain, each time later, up to the longest: for
+ * a minute and a half in all. */
+const MOST_FAILED = 14;
+const LONGEST_MS = 8000;
+const MOVING = ["queued", "sending", "waiting", "parsing"];
 
 /**
  * Event "change": something in `items` has moved. An item is {key, name, state, page, pages, words};
- * `state` is "queued", "sending", or one of the server's: "waiting", "parsing", "ready", "failed",
- * "duplicate". Event "stored": the list of materials has changed.
+ * `state` is "queued", "sending", "unfollowed" where the server may read on and cannot be asked, or
+ * one of the server's: "waiting", "parsing", "ready", "failed", "duplicate". Event "stored": the list of materials has changed.
  */
 export class Uploads extends EventTarget {
   #path;
@@ -23,7 +28,7 @@ export class Uploads extends EventTarget {
   }
 
   get isBusy() {
-    return this.items.some(({ state }) => ["queued", "sending", "waiting", "parsing"].includes(state));
+    return this.items.some(({ state }) => MOVING.includes(state));
   }
 
   add(files) {
@@ -39,7 +44,7 @@ export class Uploads extends EventTarget {
 
   /** Forgets what has ended. */
   clear() {
-    this.items = this.items.filter(({ state }) => ["queued", "sending", "waiting", "parsing"].includes(state));
+    this.items = this.items.filter(({ state }) => MOVING.includes(state));
     this.#tell("change");
   }
 
@@ -87,8 +92,15 @@ export class Uploads extends EventTarget {
       stored = job.done;
       this.#tell("change");
       if (job.done >= job.total) return;
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-      job = await request("GET", `/api/imports/${encodeURIComponent(job.import)}`);
+      await pause(POLL_MS);
+      try {
+        job = await progress(job.import);
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        for (const row of rows) if (MOVING.includes(row.state)) row.state = "unfollowed";
+        this.#tell("change");
+        return;
+      }
     }
   }
 
@@ -103,4 +115,21 @@ export class Uploads extends EventTarget {
   #tell(type) {
     this.dispatchEvent(new Event(type));
   }
+}
+
+/** How an import is now; asked again while the server cannot say. Throws ApiError. */
+async function progress(id) {
+  for (let failed = 0; ; failed += 1) {
+    try {
+      return await request("GET", `/api/imports/${encodeURIComponent(id)}`);
+    } catch (error) {
+      const mayPass = error.status === 0 || error.status === 429 || error.status >= 500;
+      if (!mayPass || failed >= MOST_FAILED) throw error;
+      await pause(Math.min(POLL_MS * 2 ** failed, LONGEST_MS));
+    }
+  }
+}
+
+function pause(ms) {
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
