@@ -104,13 +104,26 @@ async def _nothing() -> None:
     pass
 
 
+class _Left(Exception):
+    pass
+
+
 async def _play(server: Server, asked: Asked, dice: Random) -> None:
-    """Asks at some time; somebody who gives up leaves at some time."""
+    """Asks at some time; somebody who gives up leaves at some time, or in the midst of reading."""
     await asyncio.sleep(dice.random() * 0.4)
+    patience_s, num_pieces = dice.random() * 0.3, dice.randrange(1, 4)
+    is_reader = dice.random() < 0.5
+
+    async def on_piece() -> None:
+        nonlocal num_pieces
+        num_pieces -= 1
+        if asked.is_given_up and is_reader and num_pieces <= 0 and asked.end is None:
+            raise _Left
+
     try:
-        async with asyncio.timeout(dice.random() * 0.3 if asked.is_given_up else 60):
-            await _ask(server, asked, _nothing)
-    except TimeoutError:
+        async with asyncio.timeout(patience_s if asked.is_given_up and not is_reader else 60):
+            await _ask(server, asked, on_piece)
+    except (TimeoutError, _Left):
         assert asked.is_given_up
 
 
