@@ -4,6 +4,7 @@ exactly which events come. The rest of the page (HTTP, sources, history) is the 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,18 @@ def finish(kind: str = "eos", *, can_continue: bool = False, **detail: Any) -> E
     }
 
 
+FRAME = "() => new Promise(requestAnimationFrame)"
+"""To wait for the page's next frame."""
+
+
+def wait_until(page: Page, is_so: Callable[[], bool]) -> None:
+    """Lets the page go on until something is so that is known here, not in the page."""
+    end_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end_s, "it has not come"
+        page.evaluate(FRAME)
+
+
 class ScriptedPeer:
     """`open_chat(before=peer.attach_to)`; then whatever opens a run is answered with the events
     that `answer` was given, numbered from 1: the n-th run writes answer `a<n>` to question `q<n>`,
@@ -99,7 +112,8 @@ class ScriptedPeer:
     def __init__(self, *, is_fallback: bool = False, max_message_bytes: int = 1 << 20) -> None:
         self.received: list[Event] = []
         self.is_deaf = False
-        """Whether the page is kept from being welcomed, as if its connection hung."""
+        """Whether the page is neither welcomed nor told that its pings came, as if its connection
+        hung."""
         self.feedback_reply: Event | None = {"type": "done"}
         """None: it is left without a reply."""
         self.ends_when_cancelled = False
@@ -124,9 +138,13 @@ class ScriptedPeer:
         self._is_mute = False
         self._script = lambda _: events
 
-    def refuse(self, code: str, *, retryable: bool) -> None:
-        """The next messages that would open a run are refused."""
+    def refuse(self, code: str, *, retryable: bool, in_run: bool = False) -> None:
+        """The next messages that would open a run are refused; `in_run`: they open one, which
+        fails before it accepts them."""
         self._refusal = {"type": "error", "code": code, "message": "", "retryable": retryable}
+        self._is_mute = False
+        if in_run:
+            self._refusal |= {"run": "refused", "seq": 1}
 
     def ignore(self) -> None:
         """The next messages get no reply, as if they had been lost on the way."""
@@ -162,12 +180,14 @@ class ScriptedPeer:
     def _receive(self, data: str | bytes) -> None:
         message = json.loads(data)
         self.received.append(message)
-        if message["type"] == "hello" and self.is_deaf:
+        if message["type"] in ("hello", "ping") and self.is_deaf:
             return
         if message["type"] == "hello":
             model = {"name": "peer", "is_fallback": self._is_fallback, "max_model_len": 4096}
             welcome = {"type": "welcome", "session": "s", "model": model, "active_runs": []}
             self._tell({**welcome, "limits": self._limits})
+        elif message["type"] == "ping":
+            self._tell({"type": "pong"})
         elif self._is_mute:
             pass
         elif message["type"] in OPENS_RUN and self._refusal is not None:

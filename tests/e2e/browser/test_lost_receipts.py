@@ -17,7 +17,7 @@ def answered(text: str) -> list[dict[str, Any]]:
     return [*opening(), *deltas(text), finish()]
 
 
-def keep_stored(page: Page, *answers: dict[str, Any]) -> None:
+def keep_stored(page: Page, *answers: dict[str, Any], active_run: str | None = None) -> None:
     """What a reload finds stored: question and answer in turn, as the scripted peer names them."""
     messages: list[dict[str, Any]] = []
     for n, answer in enumerate(answers, 1):
@@ -25,7 +25,8 @@ def keep_stored(page: Page, *answers: dict[str, Any]) -> None:
         question = {"id": f"q{n}", "parent": parent, "role": "user", "text": f"Question {n}"}
         told = {"id": f"a{n}", "parent": f"q{n}", "role": "assistant", "state": "finished"}
         messages += [question, {**told, "finish_detail": {"type": "eos"}, **answer}]
-    stored = {"id": "c1", "course": None, "title": "", "messages": messages, "active_run": None}
+    conversation = {"id": "c1", "course": None, "title": "", "messages": messages}
+    stored = {**conversation, "active_run": active_run}
     page.route("**/api/conversations/c1*", lambda route: route.fulfill(json=stored))
 
 

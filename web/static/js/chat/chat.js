@@ -88,6 +88,11 @@ export class Chat extends EventTarget {
     return true;
   }
 
+  /** What is being opened is not wanted any more. */
+  stay() {
+    this.#loading += 1;
+  }
+
   /** Asks a question after what is shown. */
   ask(text) {
     const { conversation } = this;
@@ -257,7 +262,17 @@ export class Chat extends EventTarget {
       return;
     }
     if (event.type === "accepted") this.#accepted(event);
+    else if (event.type === "error" && event.seq === 1) {
+      this.#unaccepted(event);
+      return;
+    }
     this.#runs.receive(event);
+  }
+
+  /** A run has failed before it was accepted: it wrote no answer, whoever followed it already. */
+  #unaccepted(event) {
+    if (this.#runs.answerOf(event.run) !== undefined) this.#elsewhere.lose(event.run);
+    this.#refused(event);
   }
 
   #accepted(event) {

@@ -3,8 +3,10 @@
 const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 15_000;
 const PING_MS = 20_000;
+/** After so long without a word a socket is probed. (No more than that: the timers of a hidden page
+ * run once a minute, so that the last answer is old at every ping of a healthy one.) */
 const SILENCE_MS = 45_000;
-/** After sleep a live socket answers within this; a dead one looks alive for minutes. */
+/** A live socket answers within this; one that died, in sleep too, looks alive for minutes. */
 const PROBE_MS = 3000;
 /** From the first byte to the welcome; a server that says nothing for so long is none. */
 const WELCOME_MS = 20_000;
@@ -120,10 +122,9 @@ export class Connection extends EventTarget {
     }
   }
 
-  /** No word for too long means a new socket. */
   #beat() {
     if (!this.isOpen) return;
-    if (performance.now() - this.#lastHeard > SILENCE_MS) this.#abandon();
+    if (performance.now() - this.#lastHeard > SILENCE_MS) this.#check();
     else this.#ping();
   }
 
@@ -132,12 +133,17 @@ export class Connection extends EventTarget {
     if (this.state === "waiting" && this.closeCode !== OVERLOAD) {
       this.retryNow();
     } else if (this.isOpen) {
-      this.#ping();
-      this.#probe ??= setTimeout(() => {
-        this.#abandon();
-        this.retryNow();
-      }, PROBE_MS);
+      this.#check();
     }
+  }
+
+  /** A socket that does not answer in time is left for a new one. */
+  #check() {
+    this.#ping();
+    this.#probe ??= setTimeout(() => {
+      this.#abandon();
+      this.retryNow();
+    }, PROBE_MS);
   }
 
   #ping() {
@@ -179,7 +185,7 @@ export class Connection extends EventTarget {
 
 /** How long the server has asked to stay away, in ms. */
 function askedPauseMs(code, reason) {
-  return code === OVERLOAD ? Number(/(\d+) ms/.exec(reason)?.[1] ?? 0) : 0;
+  return code === OVERLOAD ? Number(/(\d{1,9}) ms/.exec(reason)?.[1] ?? 0) : 0;
 }
 
 /** How many bytes `value` has in a message: as JSON, in UTF-8. */

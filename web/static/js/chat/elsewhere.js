@@ -16,6 +16,8 @@ export class Elsewhere {
   #arriving = new Set();
   /** Conversations of which something was not read, since a run was on its way or went on. */
   #missed = new WeakSet();
+  /** Conversation → {asked, merged}: numbers of its newest reads, whose replies may overtake. */
+  #reads = new WeakMap();
   #numWelcomes = 0;
 
   constructor({ connection, peers, sending, runs, live, page }) {
@@ -38,6 +40,8 @@ export class Elsewhere {
       return;
     }
     const { numSent } = this.#sending;
+    const reads = this.#readsOf(conversation);
+    const turn = (reads.asked += 1);
     let stored;
     try {
       stored = await api.conversation(id);
@@ -46,11 +50,13 @@ export class Elsewhere {
       if (error.status === 404) this.#deleted(id);
       return;
     }
+    if (turn < reads.merged) return;
     if (numSent !== this.#sending.numSent) {
       // It may lack what was sent meanwhile.
       await this.reread(conversation);
       return;
     }
+    reads.merged = turn;
     this.#live.drop(id);
     this.#live.unfollow(conversation);
     this.#missed.delete(conversation);
@@ -68,6 +74,11 @@ export class Elsewhere {
   lose(run) {
     const conversation = this.#live.lose(run);
     if (conversation === undefined || conversation === this.#page.shown) this.reread();
+  }
+
+  #readsOf(conversation) {
+    if (!this.#reads.has(conversation)) this.#reads.set(conversation, { asked: 0, merged: 0 });
+    return this.#reads.get(conversation);
   }
 
   #welcome({ active_runs: active = [] }) {
@@ -114,8 +125,9 @@ export class Elsewhere {
     }
     const known = shown.title;
     shown.title = title;
-    // Where it has no other title, something else has changed.
-    if (title !== known && known !== null) return;
+    const { asked, merged } = this.#readsOf(shown);
+    // Where it has no other title, something else has changed; a read on its way may bring the old.
+    if (title !== known && known !== null && asked === merged) return;
     if (shown.runningAnswer === null) this.reread(shown);
     else this.#missed.add(shown);
   }

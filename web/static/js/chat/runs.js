@@ -48,9 +48,10 @@ export class Runs extends EventTarget {
     this.#followers.set(run, new Follower(run, answer));
   }
 
-  /** Follows a run from its first event: after a reload, or one of another tab. */
+  /** Follows a run from its first event: after a reload, or one of another tab. An answer that was
+   * read again takes the place of the one that this page had before. */
   attach(run, answer) {
-    if (this.#followers.has(run)) return;
+    if (this.answerOf(run) === answer) return;
     const follower = new Follower(run, answer);
     this.#followers.set(run, follower);
     this.#attach(follower);
@@ -72,6 +73,8 @@ export class Runs extends EventTarget {
   receive(event) {
     const follower = this.#followers.get(event.run);
     if (follower === undefined) return;
+    // Still on their way when it was attached to: all is told again, from the first event.
+    if (follower.isAttaching && follower.seq === 0 && event.seq !== 1) return;
     if (event.type === "snapshot") {
       if (event.through_seq < follower.seq) return;
       follower.seq = event.through_seq;
