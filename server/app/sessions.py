@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from server.app.account_sessions import AccountSessions
 from server.app.people import Person
-from server.service.auth import COOKIE_MAX_AGE_S, TOKEN_PREFIX, Auth, UserId
+from server.service.auth import COOKIE_MAX_AGE_S, Auth, UserId, is_token
 from server.service.errors import UnauthorizedError
 
 _SECRET_BYTES = 32
@@ -85,4 +85,4 @@ class Sessions:
     def token(self, request: HTTPConnection) -> str | None:
         """The token of an account's session; None for a guest."""
         value = self._auth.session_from_cookie(request.headers.get("cookie"))
-        return value if value is not None and value.startswith(TOKEN_PREFIX) else None
+        return value if value is not None and is_token(value) else None

@@ -114,7 +114,7 @@ class Auth:
 
     def user_from_session(self, value: str) -> UserId | None:
         """The user of a session value; None if it was not made here, or has ended."""
-        if value.startswith(TOKEN_PREFIX):
+        if is_token(value):
             caller = self._sessions.find(value) if self._sessions else None
             return None if caller is None else caller.user
         user, _, signature = value.rpartition(".")
@@ -170,7 +170,7 @@ class Auth:
         if found := _KEY_USER.fullmatch(user):
             return self._chat_key(self.keys.ring.with_id(found[1])) is not None
         if _ACCOUNT_USER.fullmatch(user):
-            if session is not None and session.startswith(TOKEN_PREFIX):
+            if session is not None and is_token(session):
                 return self.user_from_session(session) == user
             return self._account(user) is not None
         return not self.needs_login
@@ -214,6 +214,11 @@ class Auth:
     def _signature(self, user: str) -> str:
         digest = hmac.digest(self._secret, b"session:" + user.encode(), "sha256")
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def is_token(value: str) -> bool:
+    """Whether a session value is an account's token. A guest's, which is signed, may begin so."""
+    return value.startswith(TOKEN_PREFIX) and "." not in value
 
 
 def is_account(user: str) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from server.service import request_terms
-from server.service.auth import TOKEN_PREFIX, Access, Caller, UserId
+from server.service.auth import Access, Caller, UserId, is_token
 from server.service.conversation import ConversationApp
 from server.service.counts import Counts
 from server.service.errors import (
@@ -107,7 +107,7 @@ class WebSocketSession:
         if user is not None:
             with self._telling(dict):
                 self._identify(user)
-        elif self._credential is not None and self._credential.startswith(TOKEN_PREFIX):
+        elif self._credential is not None and is_token(self._credential):
             # Somebody whose session has ended: not a stranger, who would get one of their own.
             self.close(CLOSE_POLICY, "unauthorized")
         hello_by = loop.call_later(self._limits.hello_timeout_s, self._miss_hello)

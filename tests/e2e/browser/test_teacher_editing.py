@@ -28,7 +28,7 @@ def teacher(visit: Visit, school: School) -> Page:
 
 @pytest.fixture
 def course(teacher: Page) -> dict[str, Any]:
-    return make_course(teacher, "Memory", timezone=SHANGHAI)
+    return make_course(teacher, "Storage", timezone=SHANGHAI)
 
 
 def open_tab(page: Page, course: dict[str, Any], tab: str = "materials") -> None:
@@ -230,12 +230,12 @@ def test_what_comes_late_for_a_tab_is_not_drawn_over_another(
         teacher.get_by_role("link", name="People").click()
     teacher.get_by_role("link", name="Settings").click()
     title = teacher.get_by_label("Title", exact=True)
-    title.fill("Memory and disks")
+    title.fill("Storage and disks")
     with teacher.expect_response("**/people") as response:
         held[0].continue_()
     response.value.finished()
     teacher.evaluate(SETTLED)
-    expect(title).to_have_value("Memory and disks")
+    expect(title).to_have_value("Storage and disks")
     expect(title).to_be_focused()
     expect(teacher.locator(".people")).to_have_count(0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.service.auth import ASK, COOKIE_NAME, Access, Auth, Caller, UserId
+from server.service.auth import ASK, COOKIE_NAME, Access, Auth, Caller, UserId, is_token
 from server.service.errors import ForbiddenError
 from server.service.http import Receive, Scope, Send
 from server.service.key_store import KeyFile, KeyStore
@@ -25,6 +25,17 @@ def test_a_session_comes_back() -> None:
     assert AUTH.user_from_cookie(Auth.set_cookie(value).partition(";")[0]) == user
     assert Auth(b"another secret 00").user_from_session(value) is None
     assert AUTH.new_session()[0] != user
+
+
+@pytest.mark.parametrize("begins", ["s_", "key-", "-", "_", "."])
+def test_a_guest_s_session_may_begin_as_any_other_value(begins: str) -> None:
+    """Their ids are random: one in some thousands begins as an account's token does."""
+    user = UserId(f"{begins}JtnuDtT-5cIg-22OZ62w")
+    value = AUTH.sign(user)
+    expected = None if begins == "." else user
+    assert AUTH.user_from_session(value) == expected
+    assert AUTH.user_from_cookie(f"{COOKIE_NAME}={value}") == expected
+    assert not is_token(value)
 
 
 @given(st.integers(0, 70), st.characters(codec="latin-1"))
