@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -108,7 +109,8 @@ async def test_what_the_start_took_and_what_runs() -> None:
         assert value(found, "kv_cache_tokens") == server.engine.model.kv_cache_tokens
         assert found["process_resident_memory_bytes", frozenset()] > 10e6
         assert value(found, "loop_lag_seconds_count") > 0
-        assert value(found, "loop_lag_max_seconds") > 0
+        time.sleep(0.2)  # noqa: ASYNC251 -- a loop that is held up, on a quiet machine too
+        assert value(await scrape(server), "loop_lag_max_seconds") > 0.1
         (info,) = [dict(labels) for name, labels in found if name == "lectern_build_info"]
         assert info["model"] == server.engine.model.name
         assert info["version"]
