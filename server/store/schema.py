@@ -5,8 +5,9 @@ user ─< conversation ─< message (tree by parent) ─< message_passage (snaps
 course ─< material ─< passage ─ passage_vector
 
 Words are searched through tables that the migrations make, since each database has its own kind:
-`passage_fts` and `record_fts` on SQLite (FTS5), `passage_words` and `record_words` on PostgreSQL
-(tsvector). `server/store/passage_index.py` hides the difference.
+`passage_fts` and `record_fts` on SQLite (FTS5; `passage_fts_row` and `record_fts_row` know their
+rows), `passage_words` and `record_words` on PostgreSQL (tsvector).
+`server/store/passage_index.py` hides the difference.
 """
 
 from __future__ import annotations
