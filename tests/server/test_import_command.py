@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio.to_thread
+import psutil
 import pytest
 
 from server import __main__ as entry
@@ -154,11 +155,12 @@ def kill_while_it_parses(data: Path, command: list[str]) -> None:
     query = "SELECT state, attempts FROM material WHERE name = 'long.md'"
     with closing(sqlite3.connect(data / "lectern.db")) as connection:
         wait_until(lambda: connection.execute(query).fetchone() == ("parsing", 1))
-        wait_until(lambda: children(process.pid) != [])
-        (child,) = children(process.pid)
+        parent = psutil.Process(process.pid)
+        wait_until(lambda: parent.children() != [])
+        (child,) = parent.children()
         process.send_signal(signal.SIGKILL)
         process.wait(30)
-        wait_until(lambda: not Path(f"/proc/{child}").exists())
+        wait_until(lambda: not child.is_running())
         assert connection.execute(query).fetchone() == ("parsing", 1)
 
 
@@ -168,12 +170,6 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < give_up_at
         time.sleep(0.01)
-
-
-def children(pid: int) -> list[str]:
-    """The processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [child for task in tasks for child in (task / "children").read_text().split()]
 
 
 @pytest.mark.anyio
