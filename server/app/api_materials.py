@@ -174,7 +174,12 @@ class MaterialApi:
     async def passages(self, request: Request) -> Response:
         """What a material was cut into."""
         passages = await self._library.materials.passages(material_of(request).id)
-        return json_reply({"passages": [passage_json(passage) for passage in passages]})
+
+        def reply() -> Response:
+            return json_reply({"passages": [passage_json(passage) for passage in passages]})
+
+        # A book has thousands, and everybody's streams wait for the loop.
+        return await asyncio.to_thread(reply)
 
     async def preview(self, request: Request) -> Response:
         """How the text of a file begins, in an encoding of choice."""

@@ -15,11 +15,10 @@ from server.store.analysis import QueryUnit, fold
 from server.store.answer_values import UserGoneError
 from server.store.column_types import utc_now
 from server.store.database import Database
+from server.store.ids import batches
 from server.store.passage_index import record_index
 from server.store.schema import Conversation, Message, MessageState, User
 
-_BATCH = 500
-"""Conversations in one statement: databases bound the parameters of one."""
 _MOST_FOUND = 2000
 """Conversations that a search looks at, the newest ones."""
 
@@ -254,8 +253,7 @@ class Conversations:
     async def _delete(self, session: AsyncSession, query: Select[str]) -> int:
         """Deletes conversations, and their words, which no foreign key holds."""
         ids = (await session.scalars(query)).all()
-        for start in range(0, len(ids), _BATCH):
-            batch = ids[start : start + _BATCH]
+        for batch in batches(ids):
             answers = await session.scalars(
                 select(Message.id).where(
                     Message.conversation_id.in_(batch), Message.role == "assistant"

@@ -1,10 +1,14 @@
-"""Ids of rows: text that sorts by time of making, unique across processes."""
+"""Ids of rows: text that sorts by time of making, unique across processes; and many at once."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
+from collections.abc import Iterator, Sequence
+
+_AT_ONCE = 500
+"""Ids of one statement: SQLite takes 32,766 parameters in one, PostgreSQL 32,767."""
 
 _lock = threading.Lock()
 _last_us = 0
@@ -18,3 +22,9 @@ def new_id() -> str:
         _last_us = max(_last_us + 1, time.time_ns() // 1000)
         stamp = _last_us
     return f"{stamp:013x}{secrets.randbits(52):013x}"
+
+
+def batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The ids in order, in parts that fit into a statement."""
+    for start in range(0, len(ids), _AT_ONCE):
+        yield ids[start : start + _AT_ONCE]

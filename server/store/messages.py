@@ -28,6 +28,7 @@ from server.store.answer_values import (
 )
 from server.store.column_types import utc_now
 from server.store.database import Database
+from server.store.ids import batches
 from server.store.schema import (
     Conversation,
     Feedback,
@@ -322,7 +323,6 @@ class Messages:
 
     async def path(self, message_id: str) -> list[Message]:
         """The messages from the top of the conversation down to this one."""
-        at_once = 500  # ids: a statement of SQLite has no more than so many parameters
         async with self._database.session() as session:
             message = await session.get_one(Message, message_id)
             # Other branches may be many times the path: of them only the parents are read.
@@ -335,36 +335,37 @@ class Messages:
             ids, by_id = [message.id], {message.id: message}
             while (parent := parents[ids[-1]]) is not None:
                 ids.append(parent)
-            for begin in range(1, len(ids), at_once):
-                rows = await session.scalars(
-                    select(Message).where(Message.id.in_(ids[begin : begin + at_once]))
-                )
+            for batch in batches(ids[1:]):
+                rows = await session.scalars(select(Message).where(Message.id.in_(batch)))
                 by_id |= {row.id: row for row in rows}
         return [by_id[id] for id in reversed(ids)]
 
     async def passages(self, answer_ids: Sequence[str]) -> dict[str, list[MessagePassage]]:
         """The passages of each answer, in order of `n`."""
         found: dict[str, list[MessagePassage]] = defaultdict(list)
-        query = (
-            select(MessagePassage)
-            .where(MessagePassage.message_id.in_(answer_ids))
-            .order_by(MessagePassage.message_id, MessagePassage.n)
-        )
         async with self._database.session() as session:
-            rows = await session.scalars(query)
-            for row in rows:
-                found[row.message_id].append(row)
+            for batch in batches(answer_ids):
+                rows = await session.scalars(
+                    select(MessagePassage)
+                    .where(MessagePassage.message_id.in_(batch))
+                    .order_by(MessagePassage.message_id, MessagePassage.n)
+                )
+                for row in rows:
+                    found[row.message_id].append(row)
         return found
 
     async def feedback(self, user_id: str, message_ids: Sequence[str]) -> dict[str, Feedback]:
         """What the user thinks of these messages, by message."""
+        found: dict[str, Feedback] = {}
         async with self._database.session() as session:
-            rows = await session.scalars(
-                select(Feedback).where(
-                    Feedback.user_id == user_id, Feedback.message_id.in_(message_ids)
+            for batch in batches(message_ids):
+                rows = await session.scalars(
+                    select(Feedback).where(
+                        Feedback.user_id == user_id, Feedback.message_id.in_(batch)
+                    )
                 )
-            )
-            return {row.message_id: row for row in rows}
+                found |= {row.message_id: row for row in rows}
+        return found
 
     def _insert(self, table: type[Table]) -> sqlite.Insert | postgresql.Insert:
         """An INSERT that can say what becomes of a row that is there already."""

@@ -16,7 +16,9 @@ TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")
 """The rules of WCAG 2.2 at level AA."""
 
 # A page that names no result of its own hides nothing: each node is told with its rule.
+# What has just changed, as the width has, is styled and laid out with the next frames.
 _RUN = """async ([context, tags, allowed]) => {
+  for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
   const options = {runOnly: {type: 'tag', values: tags}, resultTypes: ['violations']};
   const {violations} = await axe.run(context ?? document, options);
   return violations.filter(({id}) => !allowed.includes(id)).flatMap(({id, help, nodes}) =>

@@ -71,9 +71,19 @@ class ChatPage:
 
     def wait_end(self, state: str = "finished") -> str:
         """Waits until the newest answer has ended as `state`; its text then."""
-        self.page.wait_for_function(HAS_ENDED, arg=-1)
-        assert self.answer.get_attribute("data-state") == state
-        return self.text
+        # At once: what was just asked for, as a continuation, may be about to show.
+        ended = self.page.wait_for_function(
+            f"""(n) => {{
+                 if (!({HAS_ENDED})(n)) return null;
+                 const answer = [...document.querySelectorAll('.answer')].at(n);
+                 const prose = answer.querySelector(':scope > .prose');
+                 return [answer.dataset.state, ({WITHOUT_CHIPS})(prose)];
+               }}""",
+            arg=-1,
+        )
+        found, text = ended.json_value()
+        assert found == state
+        return str(text).strip()
 
     def is_wider_than_screen(self) -> bool:
         """Whether the page could be scrolled sideways."""

@@ -142,9 +142,10 @@ def test_a_log_out_without_a_network_says_so(school: School, visit: Visit) -> No
 
 @pytest.fixture
 def keeping_browser(browser: Browser) -> Iterator[Browser]:
-    """One that keeps the pages that are left, as the browsers of people do."""
+    """One that keeps the pages that are left, as the browsers of people do; with windows, where
+    there is one."""
     keeping = browser.browser_type.launch(
-        executable_path=shutil.which("chromium"),
+        executable_path=shutil.which("chromium") or shutil.which("chromium-headless-shell"),
         args=CHROMIUM_OPTIONS,
         ignore_default_args=["--disable-back-forward-cache"],
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
+from playwright.sync_api import Locator, Page, Route, ViewportSize, WebSocketRoute, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
+from tests.e2e.browser.kept_routes import LONG_QUESTION
 from tests.e2e.browser.school import School, Visit, ask, join, make_course
 
 SECOND = "Where is the lab?"
@@ -18,6 +20,31 @@ DESK: ViewportSize = {"width": 1400, "height": 900}
 
 def titles(page: Page) -> Locator:
     return page.locator(".conversation-title")
+
+
+class Deaf:
+    """A server that, while `is_deaf`, takes no question."""
+
+    def __init__(self) -> None:
+        self.is_deaf = False
+        self._route: WebSocketRoute | None = None
+
+    def attach_to(self, page: Page) -> None:
+        page.route_web_socket("**/ws/v1", self._connect)
+
+    def hears_again(self) -> None:
+        """What was not taken is sent again with the next connection."""
+        self.is_deaf = False
+        assert self._route is not None
+        self._route.close(code=1011)
+
+    def _connect(self, route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        self._route = route
+        route.on_message(lambda message: None if self._drops(message) else server.send(message))
+
+    def _drops(self, message: str | bytes) -> bool:
+        return self.is_deaf and json.loads(message)["type"] == "ask"
 
 
 def settle(page: Page) -> None:
@@ -150,3 +177,29 @@ def test_the_list_is_of_the_course_that_is_shown(school: School, visit: Visit) -
     again.click()
     expect(course).to_have_text("Shown one")
     expect(titles(page)).to_have_text(["Asked in the first"])
+
+
+def test_a_question_on_its_way_is_found_in_its_conversation_again(open_chat: OpenChat) -> None:
+    made = open_chat()
+    for question in (QUESTION, SECOND):
+        made.page.locator("a.new-conversation").click()
+        made.ask(question)
+        made.wait_end()
+    server = Deaf()
+    chat = open_chat(
+        f"/c/{made.page.url.rpartition('/')[2]}",
+        context=made.page.context,
+        before=server.attach_to,
+    )
+    chat.page.set_viewport_size(DESK)
+    server.is_deaf = True
+    chat.ask(LONG_QUESTION)
+    chat.page.locator(".conversation", has_text=QUESTION).click()
+    expect(chat.questions).to_have_text([QUESTION])
+    chat.page.locator(".conversation", has_text=SECOND).click()
+    expect(chat.questions).to_have_text([SECOND, LONG_QUESTION])
+    expect(chat.answer).to_have_attribute("data-phase", "sending")
+    server.hears_again()
+    assert chat.wait_end() == LONG_QUESTION
+    expect(chat.questions).to_have_text([SECOND, LONG_QUESTION])
+    chat.wait_stored("messages.length === 4")

@@ -277,7 +277,7 @@ def test_the_panel_reads_a_part_and_adds_the_others(open_chat: OpenChat) -> None
                 ".filter(({name}) => name.includes('/api/materials/')).length > n",
                 arg=asked,
             )
-            expect(panel.locator("button:disabled")).to_have_count(0)
+            expect(panel.locator("[aria-disabled=true]")).to_have_count(0)
         expect(button).to_have_count(0)
     # Each line once, in order.
     assert body.locator("p").all_inner_texts() == lines

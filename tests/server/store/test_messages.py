@@ -228,6 +228,16 @@ async def test_feedback_replaces_what_was_said_before(
     assert await stored() == [untouched]
 
 
+async def test_more_messages_than_a_statement_has_parameters(messages: Messages) -> None:
+    first, last = (await _ask(messages)).answer_id, (await _ask(messages)).answer_id
+    for answer_id in (first, last):
+        await messages.prepare(answer_id, PREPARED)
+        await messages.put_feedback("u1", answer_id, "up", None)
+    ids = [first, *map(str, range(33_000)), last]
+    assert set(await messages.passages(ids)) == {first, last}
+    assert set(await messages.feedback("u1", ids)) == {first, last}
+
+
 @pytest.mark.one_loop
 async def test_a_hundred_answers_at_once_lose_nothing(messages: Messages) -> None:
     """20 conversations of 5 questions, all writing at once."""

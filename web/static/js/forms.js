@@ -2,6 +2,7 @@
 
 import { ApiError } from "./api.js";
 import { element, fill } from "./elements.js";
+import { isWaiting, setWaiting } from "./focus.js";
 import { t } from "./i18n.js";
 
 let count = 0;
@@ -77,8 +78,8 @@ export function form({ label, send, buttons = [], attributes = {} }, ...children
   const node = element("form", { class: "form", novalidate: true, ...attributes }, children, problem, element("div", { class: "form-foot" }, submit, buttons));
   node.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (submit.disabled) return;
-    submit.disabled = true;
+    if (isWaiting(submit)) return;
+    setWaiting(submit, true);
     clear(node, problem);
     try {
       await send(node);
@@ -86,7 +87,7 @@ export function form({ label, send, buttons = [], attributes = {} }, ...children
       if (!(error instanceof ApiError)) throw error;
       show(node, problem, error);
     } finally {
-      submit.disabled = false;
+      setWaiting(submit, false);
     }
   });
   return node;

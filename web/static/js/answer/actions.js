@@ -50,16 +50,3 @@ function runFrom(button, run) {
   if (button.isConnected || document.activeElement !== document.body) return;
   transcript?.querySelector(".answer[data-state=running]")?.focus({ preventScroll: true });
 }
-
-/**
- * Calls `render`, which may replace what is in `root`. Focus that was inside goes to the new
- * button of the same name (`data-action`), or else to `fallback`: never to the document's start.
- */
-export function keepFocus(root, fallback, render) {
-  const focused = root.contains(document.activeElement) ? document.activeElement : null;
-  render();
-  if (focused === null || focused === document.activeElement) return;
-  const { action } = focused.dataset;
-  const heir = action && root.querySelector(`[data-action="${CSS.escape(action)}"]:enabled`);
-  (heir || fallback).focus({ preventScroll: true });
-}

@@ -1,11 +1,12 @@
 // What stands below an answer that has ended: how it ended, its sources, and what can be done.
 
-import { actionButtons, keepFocus } from "./actions.js";
+import { actionButtons } from "./actions.js";
 import { copyText } from "./code-blocks.js";
 import { brief, details } from "./details.js";
 import { FeedbackButtons } from "./feedback.js";
 import { describeFinish } from "./finish.js";
 import { element, fill, icon } from "../elements.js";
+import { keepFocus } from "../focus.js";
 import { language, plural, t } from "../i18n.js";
 import { sourcesSection } from "../sources/sources.js";
 

@@ -69,8 +69,11 @@ export class Chat extends EventTarget {
   async open(id) {
     const loading = (this.#loading += 1);
     const live = this.#live.get(id);
-    if (live !== undefined) {
-      this.#show(live);
+    const known = live ?? this.#sending.conversation(id);
+    if (known !== undefined) {
+      this.#show(known);
+      // Nobody has told what became of it meanwhile.
+      if (live === undefined) this.#elsewhere.reread(known);
       return true;
     }
     let stored;

@@ -1,6 +1,7 @@
 // Where a question is written, and its draft kept.
 
 import { messageBytes } from "../chat/connection.js";
+import { setWaiting } from "../focus.js";
 import { number, t } from "../i18n.js";
 import { EnterKey } from "./enter-key.js";
 import { draftOf, keepDraft } from "./drafts.js";
@@ -109,9 +110,8 @@ export class Composer extends EventTarget {
     if (hadFocus) (value ? this.#stop : this.#input).focus();
   }
 
-  /** Not disabled, which would take the focus from whoever has pressed it by a key. */
   set isStopping(value) {
-    this.#stop.setAttribute("aria-disabled", String(value));
+    setWaiting(this.#stop, value);
   }
 
   /** Whether the server would not take a question so long. */

@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { dayGroup, moment } from "../dates.js";
 import { element, fill, icon } from "../elements.js";
+import { isWaiting, setWaiting } from "../focus.js";
 import { plural, t } from "../i18n.js";
 import { withMarks } from "../sources/places.js";
 import { menuFor } from "./conversation-menu.js";
@@ -122,7 +123,8 @@ export class ConversationList extends EventTarget {
   }
 
   async #more(button) {
-    button.disabled = true;
+    if (isWaiting(button)) return;
+    setWaiting(button, true);
     const course = this.#course;
     const first = this.#known.length;
     try {
@@ -134,7 +136,7 @@ export class ConversationList extends EventTarget {
       this.refresh();
       this.#root.querySelectorAll(".conversation")[first]?.focus();
     } catch {
-      button.disabled = false;
+      setWaiting(button, false);
     }
   }
 

@@ -1,6 +1,7 @@
 // The quiet line that names the model, and the bar that tells of a lost connection.
 
 import { fill, element, icon } from "../elements.js";
+import { setWaiting } from "../focus.js";
 import { t } from "../i18n.js";
 
 const PATIENCE_MS = 1200;
@@ -116,8 +117,7 @@ export class ConnectionBar {
     write(this.#button, t("connection.retry"));
     this.#button.hidden = this.#cause === null;
     this.#root.setAttribute("data-trying", String(this.#isTrying));
-    // Not disabled, which would take the focus from whoever has pressed it by a key.
-    this.#button.setAttribute("aria-disabled", String(this.#isTrying));
+    setWaiting(this.#button, this.#isTrying);
   }
 }
 

@@ -2,6 +2,7 @@
 // sentences that support the answer.
 
 import { element, fill, icon } from "../elements.js";
+import { isWaiting, setWaiting } from "../focus.js";
 import { t } from "../i18n.js";
 import { markTexts } from "./marking.js";
 import { MaterialText } from "./material-text.js";
@@ -176,12 +177,13 @@ export class SourcePanel {
   async #add(side, button) {
     const material = this.#material;
     const isWanted = () => this.#material === material && this.#dialog.open;
-    button.disabled = true;
+    if (isWaiting(button)) return;
+    setWaiting(button, true);
     let nodes;
     try {
       nodes = await renderMaterial(side === "earlier" ? await material.earlier() : await material.later(), material.format, null, isWanted);
     } catch {
-      button.disabled = false;
+      setWaiting(button, false);
       fill(button, t("source.unavailable"));
       return;
     }

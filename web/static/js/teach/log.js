@@ -2,6 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
+import { focusOn } from "../focus.js";
 import { field, input, keepingFields } from "../forms.js";
 import { number, plural, t } from "../i18n.js";
 import { zoneOf } from "./dates.js";
@@ -163,10 +164,4 @@ export class Log {
     // A kind that no record is of any more has no chip.
     if (focused !== null) (chips.find(({ dataset }) => dataset.kind === focused) ?? chips[0]).focus();
   }
-}
-
-/** What takes no focus by itself gets it from a control that has gone. */
-function focusOn(node) {
-  node.tabIndex = -1;
-  node.focus();
 }

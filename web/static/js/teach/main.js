@@ -59,10 +59,11 @@ const page = {
     return me;
   },
   say,
-  /** Runs what somebody wants done; what it throws as ApiError is shown above the content. */
-  async attempt(action) {
+  /** Runs what somebody wants done; what it throws as ApiError `tell` is given: by default it is
+   * shown above the content. */
+  async attempt(action, tell = (error) => showProblem({ error, isReading: false })) {
     showProblem(null);
-    return told(action, (error) => showProblem({ error, isReading: false }));
+    return told(action, tell);
   },
   /**
    * Runs what reads again what is shown. What has gone wrong before stays told, unless it was such a

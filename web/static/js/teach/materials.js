@@ -2,6 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill, icon } from "../elements.js";
+import { focusOn } from "../focus.js";
 import { number, plural, t } from "../i18n.js";
 import { MaterialRow } from "./material-row.js";
 import { Uploads } from "./uploads.js";
@@ -116,13 +117,16 @@ export class Materials {
     if (this.#materials === null) return;
     const known = new Set(this.#materials.map(({ id }) => id));
     for (const id of this.#rows.keys()) if (!known.has(id)) this.#rows.delete(id);
-    if (this.#materials.length === 0) {
-      fill(this.#list, element("p", { class: "empty" }, t("materials.none")));
-      return;
-    }
-    this.#renderTitle();
+    const focused = [...this.#rowList.children].findIndex((row) => row.contains(document.activeElement));
     arrange(this.#rowList, this.#materials.map((material) => this.#row(material)));
-    if (this.#rowList.parentNode !== this.#list) fill(this.#list, this.#title, this.#rowList);
+    if (this.#materials.length === 0) fill(this.#list, element("p", { class: "empty" }, t("materials.none")));
+    else {
+      this.#renderTitle();
+      if (this.#rowList.parentNode !== this.#list) fill(this.#list, this.#title, this.#rowList);
+    }
+    const isLost = focused >= 0 && !this.#list.contains(document.activeElement);
+    // The material has gone: its neighbour is next.
+    if (isLost) focusOn(this.#rowList.children[Math.min(focused, this.#materials.length - 1)] ?? this.#root.querySelector("#files"));
   }
 
   #renderTitle() {

@@ -2,6 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill } from "../elements.js";
+import { keepFocus } from "../focus.js";
 import { plural, t } from "../i18n.js";
 import { copyable } from "./copying.js";
 import { day } from "./dates.js";
@@ -28,6 +29,10 @@ export class People {
   }
 
   refresh() {
+    keepFocus(this.#root, () => this.#root.querySelector(".section-title"), () => this.#build());
+  }
+
+  #build() {
     const students = this.#people.filter(({ role }) => role === "student").length;
     fill(
       this.#root,
@@ -49,6 +54,7 @@ export class People {
     );
   }
 
+  /** Whoever closes the code may open it from the same place, and the other way round. */
   #joining() {
     const { join_code: code, join_url: url } = this.#page.course;
     const change = (method, question, label) => async () => {
@@ -58,7 +64,7 @@ export class People {
       });
       this.refresh();
     };
-    const button = (label, action, style = "") => element("button", { class: `quiet ${style}`, type: "button", onclick: action }, label);
+    const button = (label, action, attributes) => element("button", { type: "button", onclick: action, ...attributes }, label);
     const open = [
       element("p", { class: "field-hint" }, t("people.codeText")),
       copyable(code, { label: t("people.copyCode"), code: true }),
@@ -66,13 +72,13 @@ export class People {
       element(
         "div",
         { class: "row-actions" },
-        button(t("people.renew"), change("POST", t("people.renewAsk"), t("people.renew"))),
-        button(t("people.closeCode"), change("DELETE", t("people.closeAsk"), t("people.closeCode")), "quiet-danger"),
+        button(t("people.renew"), change("POST", t("people.renewAsk"), t("people.renew")), { class: "quiet", data: { action: "renew" } }),
+        button(t("people.closeCode"), change("DELETE", t("people.closeAsk"), t("people.closeCode")), { class: "quiet quiet-danger", data: { action: "code" } }),
       ),
     ];
     const closed = [
       element("p", { class: "field-hint" }, t("people.closedText")),
-      element("button", { class: "button", type: "button", onclick: change("POST") }, t("people.openCode")),
+      button(t("people.openCode"), change("POST"), { class: "button", data: { action: "code" } }),
     ];
     return element("section", { class: "card" }, element("h2", { class: "card-title" }, t("people.code")), code ? open : closed);
   }
@@ -106,8 +112,10 @@ export class People {
   #actions(person) {
     if (person.id === this.#page.me.id) return [];
     const path = `${this.#path}/people/${encodeURIComponent(person.id)}`;
-    const button = (label, action, style = "") =>
-      element("button", { class: `quiet ${style}`, type: "button", "aria-label": `${label}: ${person.name}`, onclick: action }, label);
+    const button = (name, label, action, style = "") => {
+      const data = { action: `${name} ${person.id}` };
+      return element("button", { class: `quiet ${style}`, type: "button", "aria-label": `${label}: ${person.name}`, onclick: action, data }, label);
+    };
     const act = (action) => async () => {
       await this.#page.attempt(action);
       await this.open();
@@ -117,11 +125,11 @@ export class People {
     };
     const isStudent = person.account === "student";
     return [
-      isStudent ? button(t("people.reset"), () => this.#reset(person, path)) : null,
+      isStudent ? button("reset", t("people.reset"), () => this.#reset(person, path)) : null,
       isStudent
-        ? button(t(person.is_disabled ? "people.enable" : "people.disable"), act(() => request("PATCH", path, { is_disabled: !person.is_disabled })))
-        : button(t(person.role === "teacher" ? "people.makeStudent" : "people.makeTeacher"), act(() => request("PATCH", path, { role: person.role === "teacher" ? "student" : "teacher" }))),
-      button(t("people.remove"), remove, "quiet-danger"),
+        ? button("disable", t(person.is_disabled ? "people.enable" : "people.disable"), act(() => request("PATCH", path, { is_disabled: !person.is_disabled })))
+        : button("role", t(person.role === "teacher" ? "people.makeStudent" : "people.makeTeacher"), act(() => request("PATCH", path, { role: person.role === "teacher" ? "student" : "teacher" }))),
+      button("remove", t("people.remove"), remove, "quiet-danger"),
     ].filter(Boolean);
   }
 

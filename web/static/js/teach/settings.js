@@ -2,6 +2,7 @@
 
 import { request } from "../api.js";
 import { element, fill } from "../elements.js";
+import { keepFocus } from "../focus.js";
 import { checkField, field, form, input, keepingFields, select } from "../forms.js";
 import { t } from "../i18n.js";
 import { confirmed } from "./dialogs.js";
@@ -24,7 +25,8 @@ export class Settings {
   }
 
   refresh() {
-    keepingFields(this.#root, () => fill(this.#root, this.#form(), this.#end()));
+    const build = () => fill(this.#root, this.#form(), this.#end());
+    keepFocus(this.#root, this.#root, () => keepingFields(this.#root, build));
   }
 
   #form() {
@@ -100,7 +102,7 @@ export class Settings {
       { class: "card" },
       element("h2", { class: "card-title" }, t("settings.end")),
       element("p", { class: "field-hint" }, t(isArchived ? "settings.archivedText" : "settings.archiveText")),
-      element("button", { class: "button", type: "button", onclick: archive }, t(isArchived ? "settings.unarchive" : "settings.archive")),
+      element("button", { class: "button", type: "button", onclick: archive, data: { action: "archive" } }, t(isArchived ? "settings.unarchive" : "settings.archive")),
       isArchived &&
         element(
           "details",
