@@ -178,6 +178,13 @@ def test_an_undo_holds_every_way_on_until_it_is_answered(open_chat: OpenChat) ->
     ways[-1].click()
     for way in ways:
         expect(way).to_be_disabled()
+    # Nor does it end by what is read meanwhile.
+    keep_stored(chat.page, {"text": "One, and two", "seams": [3], "can_undo": True, **CUT})
+    for title in ("A title", "A title"):
+        peer.tell({"type": "changed", "conversation": "c1", "title": title})
+    expect(chat.answer.locator(".prose")).to_have_text("One, and two")
+    for way in ways:
+        expect(way).to_be_disabled()
     [undo] = peer.sent("undo")
     peer.tell({"type": "error", "id": undo["id"], "code": "conversation_busy", "message": ""})
     expect(chat.page.locator("#problem")).to_be_visible()

@@ -173,7 +173,12 @@ export class Conversation {
       const known = this.#tree.get(message.id);
       if (known === undefined) return fromStore(message);
       if (known instanceof Question) Object.assign(known, fromStore(message), { key: known.key });
-      else known.takeOver(Answer.fromHistory(message));
+      else {
+        // It is being taken back until the server has answered that, whatever is read meanwhile.
+        const { isUndoing } = known;
+        known.takeOver(Answer.fromHistory(message));
+        known.isUndoing = isUndoing;
+      }
       return known;
     });
     this.title = stored.title ?? this.title;
