@@ -69,6 +69,27 @@ def test_another_tab_leaves_a_draft_alone(open_chat: OpenChat) -> None:
     expect(chat.question).to_have_value("half of the next")
 
 
+def test_each_tab_has_what_was_written_in_it_after_a_reload(open_chat: OpenChat) -> None:
+    first = open_chat()
+    first.ask()
+    first.wait_end()
+    second = open_chat(first.page.url, context=first.page.context)
+    first.question.fill("one thing")
+    second.question.fill("another thing")
+    # A tab that is opened now begins with the newest.
+    third = open_chat(first.page.url, context=first.page.context)
+    expect(third.question).to_have_value("another thing")
+    first.page.bring_to_front()
+    first.page.reload()
+    expect(first.question).to_have_value("one thing")
+    # One that has none any more takes none of another, and begins with what there is, too.
+    first.question.fill("")
+    for tab in (second, first):
+        tab.page.bring_to_front()
+        tab.page.reload()
+        expect(tab.question).to_have_value("another thing")
+
+
 def test_a_question_asked_in_one_tab_takes_no_draft_of_another(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to)

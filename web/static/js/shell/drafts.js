@@ -1,11 +1,13 @@
 // Questions that are not asked yet, kept in the browser: one for each conversation, and what asked
-// ones are being changed to.
+// ones are being changed to. Each tab has its own, which its reload finds; the newest of all is what
+// another tab begins with.
 
 import { keep, kept, keptKeys } from "../preferences.js";
 
 const PREFIX = "lectern.draft.";
 const EDIT = "lectern.edit.";
 const NEW = "new";
+const STORAGES = ["sessionStorage", "localStorage"];
 const DAYS_KEPT = 30;
 const DAY_MS = 86_400_000;
 
@@ -31,34 +33,48 @@ export function keepEdit(conversation, question, text) {
 
 /** What questions of a conversation are being changed to. */
 export function editsOf(conversation) {
-  return keptKeys("localStorage", editKey(conversation, "")).map((key) => read(key).text);
+  return keysOf(editKey(conversation, "")).map((key) => read(key).text);
 }
 
 /** A conversation is no more: nothing is asked in it. */
 export function forgetDrafts(conversation) {
-  for (const key of [PREFIX + conversation, ...keptKeys("localStorage", editKey(conversation, ""))]) write(key, "");
+  for (const key of [PREFIX + conversation, ...keysOf(editKey(conversation, ""))]) {
+    for (const storage of STORAGES) keep(storage, key, null);
+  }
 }
 
-/** Removes what has not been touched for `days`. */
+/** Removes what no tab has touched for `days`. */
 export function pruneDrafts(days = DAYS_KEPT) {
   const oldest = Date.now() - days * DAY_MS;
   const keys = [PREFIX, EDIT].flatMap((prefix) => keptKeys("localStorage", prefix));
-  for (const key of keys) if (read(key).at < oldest) write(key, "");
+  for (const key of keys) if ((readFrom("localStorage", key)?.at ?? 0) < oldest) keep("localStorage", key, null);
 }
 
 function editKey(conversation, question) {
   return `${EDIT}${conversation}.${question}`;
 }
 
+function keysOf(prefix) {
+  return [...new Set(STORAGES.flatMap((storage) => keptKeys(storage, prefix)))];
+}
+
 function write(key, text) {
-  keep("localStorage", key, text && JSON.stringify({ text, at: Date.now() }));
+  const before = read(key).text;
+  const value = text && JSON.stringify({ text, at: Date.now() });
+  keep("sessionStorage", key, value);
+  // What another tab has written since stays.
+  if (text !== "" || readFrom("localStorage", key)?.text === before) keep("localStorage", key, value);
 }
 
 function read(key) {
+  return readFrom("sessionStorage", key) ?? readFrom("localStorage", key) ?? { text: "" };
+}
+
+function readFrom(storage, key) {
   try {
-    const { text, at } = JSON.parse(kept("localStorage", key));
+    const { text, at } = JSON.parse(kept(storage, key));
     return { text: String(text), at: Number(at) };
   } catch {
-    return { text: "", at: 0 };
+    return null;
   }
 }
