@@ -4,20 +4,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from engine.api import Engine, Script, create_scripted_engine
 from server.__main__ import main
 from server.config import ServerConfig
 from server.console import Console
 
-TOKENS = [f"word{n} ".encode() for n in range(40)]
 
+def steady(num_tokens: int) -> Callable[[ServerConfig, Console], Engine]:
+    """Makes an engine whose answers have so many tokens."""
+    tokens = [f"word{n} ".encode() for n in range(num_tokens)]
+    script = Script(answer=lambda _: tokens, token_s=0.05)
 
-def make_engine(config: ServerConfig, _: Console) -> Engine:
-    """The engine with that script."""
-    engine_config = config.engine_config(config.data_path / "scripted", served_name="scripted")
-    return create_scripted_engine(engine_config, Script(answer=lambda _: TOKENS, token_s=0.05))
+    def make_engine(config: ServerConfig, _: Console) -> Engine:
+        folder = config.data_path / "scripted"
+        return create_scripted_engine(config.engine_config(folder, served_name="scripted"), script)
+
+    return make_engine
 
 
 if __name__ == "__main__":
-    sys.exit(main(make_engine=make_engine))
+    sys.exit(main(make_engine=steady(40)))

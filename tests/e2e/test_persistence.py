@@ -17,7 +17,7 @@ from tests.support.cases import case
 from tests.support.server_process import ServerProcess
 
 QUESTION = "When are the office hours of the teaching assistants?"
-MODULE = "tests.e2e.steady_server"
+MODULE = "tests.e2e.lasting_server"
 
 
 class Reader:
@@ -71,7 +71,7 @@ class Reader:
 def test_stopped_reloaded_and_killed_answers_are_kept(tmp_path: Path) -> None:
     """The three runs of PER-01: Stop, a page that goes away, and SIGKILL, each after 10 tokens."""
     assert "SIGKILL after 10 tokens" in case("PER-01")["input"]["script"][-1]
-    with ServerProcess(tmp_path, module=MODULE) as server:
+    with ServerProcess(tmp_path, "--drain-timeout-s", "0.1", module=MODULE) as server:
         stopped = Reader(server.address)
         with stopped.connect() as socket:
             stopped.ask(socket, id="1")
@@ -102,7 +102,7 @@ def test_stopped_reloaded_and_killed_answers_are_kept(tmp_path: Path) -> None:
             server.send_signal(signal.SIGKILL)
             server.wait()
 
-    with ServerProcess(tmp_path, module=MODULE) as server:
+    with ServerProcess(tmp_path, "--drain-timeout-s", "0.1", module=MODULE) as server:
         for before in (gone, killed):
             after = Reader(server.address, before.cookie)
             after.accepted = before.accepted

@@ -50,7 +50,7 @@ async def main() -> None:
                     if event.type == "response.output_text.delta":
                         break
             whole = asyncio.create_task(create(model=MODEL, messages=ask("word " * 500)))
-            await asyncio.wait([whole], timeout=0.1)
+            await asyncio.wait([whole], timeout=1.0)
             whole.cancel()
             await asyncio.gather(whole, return_exceptions=True)
             found["left"] = index + 1

@@ -151,7 +151,7 @@ async def test_a_stop_before_the_first_token_leaves_nothing_to_continue(tmp_path
 
 async def test_a_killed_server_keeps_question_and_text_and_can_go_on(tmp_path: Path) -> None:
     """SIGKILL in mid-answer: the copy of the database is what the next start finds."""
-    async with open_site(tmp_path / "a", in_bytes, script=SLOW) as site:
+    async with open_site(tmp_path / "a", in_bytes, script={**SLOW, "token_s": 0.05}) as site:
         run = await site.app.chat.ask(ALICE, site.ask(id="asked"))
         await wait_for_deltas(run, 6)
         saved = run.text

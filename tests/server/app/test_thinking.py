@@ -182,7 +182,7 @@ async def test_who_comes_late_gets_the_thinking_in_the_snapshot(tmp_path: Path) 
 
 
 async def test_a_killed_server_keeps_what_was_thought_and_goes_on(tmp_path: Path) -> None:
-    slow = {"token_s": 0.01}
+    slow = {"token_s": 0.05}
     async with thinking_site(tmp_path / "a", script=slow) as site:
         run = await site.app.chat.ask(ALICE, site.ask(id="asked"))
         async with asyncio.timeout(10):

@@ -80,7 +80,7 @@ async def test_a_deadline(
 ) -> None:
     async with serving(ENDLESS) as server, Bystander(server):
         books = Books(server, monkeypatch)
-        body = request_body(route, stream=stream, n=n, timeout=0.3)
+        body = request_body(route, stream=stream, n=n, timeout=0.6)
         reply = await server.http.post(ROUTES[route], json=body, headers={"connection": "close"})
         assert reply.status_code == 200
         assert "ab" in reply.text, "what was made in time is told"

@@ -193,7 +193,7 @@ async def test_each_choice_of_a_stream_ends_once() -> None:
 async def test_events_of_a_stream_are_alike_and_come_at_once() -> None:
     """SSE-05."""
     request = case("SSE-05")["input"]["requests"][0]
-    script = Script(answer=lambda _: "一二三四五六七", token_chars=1, token_s=0.03)
+    script = Script(answer=lambda _: "一二三四五六七", token_chars=1, token_s=0.1)
     arrivals: list[float] = []
     raw = b""
     async with (

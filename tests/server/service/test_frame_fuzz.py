@@ -154,7 +154,10 @@ async def port(
 
 
 @given(conversations(), st.booleans())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=120,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 async def test_any_frame_is_answered_or_closes_the_socket(
     port: int, sent: list[str | bytes], in_fragments: bool
 ) -> None:

@@ -267,8 +267,8 @@ async def test_who_waits_for_an_answer_goes_before_a_batch() -> None:
 async def test_a_place_in_the_queue_has_an_estimate_once_ends_were_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twelve answers of 40 ms, one at a time."""
-    script = Script(answer=lambda _: "x" * 20, token_chars=1, token_s=0.002)
+    """Twelve answers of 100 ms, one at a time."""
+    script = Script(answer=lambda _: "x" * 20, token_chars=1, token_s=0.005)
     async with serving(script, max_num_seqs=1) as server:
         generation = server.service.generation
         requests = recorded_requests(server, monkeypatch)

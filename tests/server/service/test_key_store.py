@@ -184,5 +184,5 @@ async def test_the_first_key_closes_an_open_server(file: KeyFile) -> None:
     async with serving(auth=Auth(SECRET, KeyStore(file))) as server:
         assert (await server.http.get("/v1/models")).status_code == 200
         file.create("first", [Access.CHAT])
-        await eventually(lambda: not server.service.auth.is_open, 1.0)
+        await eventually(lambda: not server.service.auth.is_open)
         assert (await server.http.get("/v1/models")).status_code == 401

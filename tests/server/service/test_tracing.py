@@ -122,7 +122,7 @@ async def test_a_refused_request_has_no_parts() -> None:
 
 async def test_a_request_that_ran_out_of_time_has_the_parts_it_had() -> None:
     traced = Traced()
-    limits = ServiceLimits(request_timeout_s=0.4)
+    limits = ServiceLimits(request_timeout_s=1.0)
     script = Script(answer=lambda _: "x" * 4000, token_s=0.02)
     async with serving(script, limits=limits, tracing=traced.tracing) as server:
         await _ask(server, stream=True)

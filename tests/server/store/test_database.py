@@ -172,16 +172,16 @@ async def test_another_process_with_the_write_lock_is_waited_for(
     writer = asyncio.create_task(write())
     async with sqlite_database.session() as session:
         assert await session.scalar(select(func.count()).select_from(User)) == 0
-    worst_lag = 0.0
+    num_turns = 0
     while time.monotonic() - started < 0.5:
-        before = time.monotonic()
         await asyncio.sleep(0.01)
-        worst_lag = max(worst_lag, time.monotonic() - before)
+        num_turns += 1
     assert not writer.done()
     other.execute("COMMIT")
     other.close()
     await writer
-    assert worst_lag < 0.2
+    # A loop that waits for SQLite has four at most: it is given a quarter of a second at a time.
+    assert num_turns >= 10
 
 
 async def test_memory_databases_are_refused() -> None:

@@ -143,7 +143,7 @@ async def test_a_process_that_never_answers_is_stopped(tmp_path: Path) -> None:
     path.write_bytes(GUIDE)
     told = tmp_path / "pid"
     code = f"open({str(told)!r}, 'w').write(str(os.getpid()))\nsys.stdin.buffer.read()"
-    async with parser(worker=misbehaving(code), wall_s=1.0) as process:
+    async with parser(worker=misbehaving(code), wall_s=3.0) as process:
         refused = await refusal(process, path, "guide.md")
     assert refused.code == "too_slow"
     assert not is_alive(int(told.read_text()))
