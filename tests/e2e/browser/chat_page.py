@@ -20,6 +20,10 @@ WITHOUT_CHIPS = """(prose) => {
 }"""
 
 
+FRAMES = "() => new Promise((end) => requestAnimationFrame(() => requestAnimationFrame(end)))"
+"""What has happened by now is drawn."""
+
+
 class ChatPage:
     """One open page."""
 
@@ -71,7 +75,8 @@ class ChatPage:
 
     def wait_end(self, state: str = "finished") -> str:
         """Waits until the newest answer has ended as `state`; its text then."""
-        # At once: what was just asked for, as a continuation, may be about to show.
+        # A continuation that was just asked for shows in the next frame, the old end until then.
+        self.page.evaluate(FRAMES)
         ended = self.page.wait_for_function(
             f"""(n) => {{
                  if (!({HAS_ENDED})(n)) return null;

@@ -300,7 +300,7 @@ def test_nothing_moves_where_motion_is_not_wanted(open_chat: OpenChat, state: st
     running = (
         "() => document.getAnimations().filter(({playState}) => playState === 'running').length"
     )
-    chat.page.wait_for_function(f"() => ({running})() === 0", timeout=2000)
+    chat.page.wait_for_function(f"() => ({running})() === 0")
 
 
 def test_each_phase_is_said_once_and_no_text_of_the_answer(open_chat: OpenChat) -> None:

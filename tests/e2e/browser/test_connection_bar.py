@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.e2e.browser.conftest import OpenChat
-from tests.e2e.browser.scripted_peer import ScriptedPeer
+from tests.e2e.browser.scripted_peer import ScriptedPeer, wait_until
 
 LOST = "Connection lost."
 TRYING = "Trying to connect…"
@@ -24,12 +24,26 @@ class Outage(ScriptedPeer):
     is_gone = False
     num_refused = 0
 
-    def _connect(self, route: WebSocketRoute) -> None:
-        if self.is_gone:
-            self.num_refused += 1
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        """Whether an attempt is left without an answer."""
+        self.held: list[WebSocketRoute] = []
+
+    def refuse_held(self) -> None:
+        self.holds = False
+        for route in self.held:
             route.close(code=1001)
-        else:
+
+    def _connect(self, route: WebSocketRoute) -> None:
+        if not self.is_gone:
             super()._connect(route)
+            return
+        self.num_refused += 1
+        if self.holds:
+            self.held.append(route)
+        else:
+            route.close(code=1001)
 
 
 def test_try_now_says_that_it_tries_and_what_came_of_it(open_chat: OpenChat) -> None:
@@ -44,6 +58,7 @@ def test_try_now_says_that_it_tries_and_what_came_of_it(open_chat: OpenChat) -> 
     expect(bar).to_contain_text(LOST)
     page.evaluate(LISTEN)
     before = peer.num_refused
+    peer.holds = True
     button.focus()
     button.press("Enter")
     expect(bar).to_contain_text(TRYING)
@@ -51,13 +66,16 @@ def test_try_now_says_that_it_tries_and_what_came_of_it(open_chat: OpenChat) -> 
     expect(button).to_have_attribute("aria-disabled", "true")
     expect(button).to_be_focused()
     button.press("Enter")
+    wait_until(page, lambda: peer.held != [])
+    peer.refuse_held()
     expect(bar).to_contain_text(LOST)
     expect(button).to_have_attribute("aria-disabled", "false")
     expect(button).to_be_focused()
     assert peer.num_refused > before
     assert page.evaluate("() => window.heard") == [TRYING, LOST]
     peer.is_gone = False
-    button.click()
+    # Where it has not come back by itself before that.
+    button.evaluate("(button) => button.closest('#connection').hidden || button.click()")
     expect(bar).to_be_hidden()
 
 

@@ -157,7 +157,7 @@ def test_what_is_written_in_a_question_outlives_its_edit_elsewhere(
 ) -> None:
     path = "/c/" + chat.page.url.rsplit("/", 1)[1]
     other = open_chat(path, storage_state=chat.page.context.storage_state())
-    theirs = "Where is the lab, and when may it be used by whom? " * 2
+    theirs = ("Where is the lab, and when may it be used by whom? " * 4).strip()
     for page, text in ((other.page, "my own words"), (chat.page, theirs)):
         page.get_by_role("button", name="Edit the question").click()
         page.locator(".question-input").fill(text)

@@ -85,7 +85,7 @@ def test_an_edit_goes_with_its_conversation(chat: ChatPage) -> None:
     page.get_by_role("menuitem", name="Delete").click()
     page.get_by_role("alertdialog").get_by_role("button", name="Delete").click()
     expect(page.locator(".conversation")).to_have_count(0)
-    assert page.evaluate(KEPT) == []
+    page.wait_for_function(f"() => {KEPT}.length === 0")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ def test_every_end_of_the_engine_has_its_words_tone_and_ways_on(
     assert set(ENDS) == set(FinishType)
     if language == "zh":
         chat.page.get_by_role("button", name="中文").click()
+        expect(chat.page.locator("html")).to_have_attribute("lang", "zh-CN")
     for kind, end in ENDS.items():
         peer.answer([*opening(passage(1)), *deltas(TEXT, 20), end_event(kind)])
         chat.ask(f"How does {kind} end?")

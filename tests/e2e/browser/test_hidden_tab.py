@@ -60,6 +60,5 @@ def test_a_connection_that_died_in_sleep_is_left_soon_after(
     peer.is_deaf = True
     page.clock.fast_forward(3_600_000)
     wait_sent(page, peer, "ping", 1)
-    assert len(peer.sent("hello")) == 1
     page.clock.run_for(4000)
     wait_sent(page, peer, "hello", 2)

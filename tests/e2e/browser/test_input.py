@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from statistics import median
 from typing import Any
 
 import pytest
@@ -178,8 +179,7 @@ def wait_sent(chat: ChatPage, peer: ScriptedPeer, kind: str, num_chars: int) -> 
     raise AssertionError(f"no {kind} of {num_chars} characters")
 
 
-TYPING = """async () => {
-  const input = document.querySelector('#question');
+TYPING = """(input) => {
   const durations = [];
   input.addEventListener('beforeinput', () => {
     const start = performance.now();
@@ -195,17 +195,31 @@ TYPING = """async () => {
 
 
 def test_typing_stays_quick_in_a_long_text(open_chat: OpenChat) -> None:
-    """Pasted, as lines are: with many more of them it is the browser's own box that is slow."""
+    """Pasted, as lines are: with many more of them it is the browser's own box that is slow. So it
+    is what the page adds that is measured, against a box of the same looks that nothing listens
+    to."""
     chat = open_chat(permissions=["clipboard-read", "clipboard-write"])
     text = (("A 多 word and 数字 123, " * 16) + "\n") * 600
     assert len(text.encode()) > 200_000
-    chat.question.focus()
-    chat.page.evaluate(TYPING)
     chat.page.evaluate("(text) => navigator.clipboard.writeText(text)", text)
-    chat.page.keyboard.press("Control+v")
-    for _ in range(9):
-        chat.page.keyboard.press("x")
-    chat.page.wait_for_function("() => window.typed.length === 10")
-    durations = sorted(chat.page.evaluate("() => window.typed.slice(1)"))
-    assert durations[len(durations) // 2] < 100, durations
+    ours_ms = time_of_a_key(chat.page, chat.question)
     expect(chat.question).to_have_value(text + "x" * 9)
+    chat.page.evaluate(
+        """() => { const other = document.querySelector('#question').cloneNode();
+             other.id = 'other';
+             document.querySelector('#question').after(other); }"""
+    )
+    plain_ms = time_of_a_key(chat.page, chat.page.locator("#other"))
+    assert ours_ms < 4 * plain_ms + 50
+
+
+def time_of_a_key(page: Page, box: Locator) -> float:
+    """The median of nine keys, after a paste."""
+    box.focus()
+    box.evaluate(TYPING)
+    page.keyboard.press("Control+v")
+    for _ in range(9):
+        page.keyboard.press("x")
+    page.wait_for_function("() => window.typed.length === 10")
+    typed: list[float] = page.evaluate("() => window.typed.slice(1)")
+    return median(typed)

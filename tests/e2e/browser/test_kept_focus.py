@@ -120,9 +120,11 @@ def test_what_goes_wrong_in_a_preview_is_told_in_it(teacher: Page, course: dict[
     expect(use).to_be_focused()
     refuse_once(teacher, "**/api/materials/*/passages")
     summary = dialog.locator("summary")
-    summary.press("Enter")
-    expect(dialog.locator(".passage-list")).to_have_count(0)
+    with teacher.expect_response("**/passages"):
+        summary.press("Enter")
+    expect(problem).to_be_visible()
     expect(problem).to_have_text("Not now.")
+    expect(dialog.locator(".passage-list")).to_have_count(0)
     summary.press("Enter")
     summary.press("Enter")
     expect(dialog.locator(".passage-list li")).to_have_count(1)

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.kept_routes import LONG_QUESTION
-from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, wait_until
 
 
 def answered(text: str) -> list[dict[str, Any]]:
@@ -64,6 +64,11 @@ def press(name: str) -> Callable[[ChatPage], None]:
     return lambda chat: chat.answer.get_by_role("button", name=name, exact=True).click()
 
 
+def wait_sent(chat: ChatPage, peer: ScriptedPeer, kind: str, count: int) -> None:
+    """The page is ready before its connection is, with which it sends again."""
+    wait_until(chat.page, lambda: len(peer.sent(kind)) == count)
+
+
 def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> None:
     peer = ScriptedPeer()
     chat = open_chat(before=peer.attach_to)
@@ -79,6 +84,7 @@ def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> No
         ("edit", edit, answered("To the other."), "To the other.", 1),
         ("ask", lambda chat: chat.ask("Question 2"), answered("Next."), "Next.", 2),
     ):
+        num_sent = len(peer.sent(kind))
         peer.ignore()
         act(chat)
         expect(chat.answer).to_have_attribute("data-state", "running")
@@ -86,7 +92,8 @@ def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> No
         expect(chat.answer).to_have_attribute("data-state", "running")
         expect(chat.page.locator("#question")).to_be_visible()
         chat.page.wait_for_function("() => document.documentElement.matches('.is-ready')")
-        first, again = [message for message in peer.received if message["type"] == kind][-2:]
+        wait_sent(chat, peer, kind, num_sent + 2)
+        first, again = peer.sent(kind)[-2:]
         assert first == again, kind
         peer.answer(events)
         peer.accept(again)
@@ -96,6 +103,7 @@ def test_what_was_on_its_way_at_a_reload_arrives_once(open_chat: OpenChat) -> No
         # What is stored is as before: the next one begins at the same place.
         chat.page.reload()
         expect(chat.answer.locator(".prose")).to_have_text("One")
+        expect(chat.page.locator("#model-note")).to_contain_text("peer")
 
 
 def reload_with_unanswered(chat: ChatPage) -> None:
@@ -230,12 +238,14 @@ def test_an_undo_on_its_way_at_a_reload_is_done_once(open_chat: OpenChat) -> Non
     chat.wait_end()
     keep_stored(chat.page, {"text": "One and two", "seams": [3], "can_undo": True, **CUT})
     chat.page.reload()
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
     peer.ignore()
     chat.answer.locator(".answer-tail").get_by_role("button", name="Undo the continuation").click()
     chat.page.wait_for_function("() => sessionStorage.getItem('lectern.outbox') !== null")
     chat.page.reload()
     chat.page.wait_for_function("() => document.documentElement.matches('.is-ready')")
     expect(chat.answer.locator(".prose")).to_have_text("One and two")
+    wait_sent(chat, peer, "undo", 2)
     first, again = peer.sent("undo")
     assert first == again
     before = {"id": "a1", "parent": "q1", "role": "assistant", "state": "finished", "text": "One"}

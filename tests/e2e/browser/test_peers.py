@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
 from tests.e2e.browser.chat_page import QUESTION, WITHOUT_CHIPS, ChatPage
 from tests.e2e.browser.conftest import OpenChat
-from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, wait_until
 
 LONG_QUESTION = f"{QUESTION} " + " ".join(f"part{n}" for n in range(28))
 NO_CHANNEL = "delete window.BroadcastChannel"
@@ -48,15 +48,20 @@ def test_a_phone_follows_what_is_asked_edited_and_stopped(open_chat: OpenChat) -
     desk.page.locator(".question").last.get_by_role("button", name="Edit the question").click()
     desk.page.locator(".question-input").fill(f"Other: {LONG_QUESTION}")
     desk.page.locator(".question-input").press("Enter")
-    expect(phone.questions).to_have_text([QUESTION, f"Other: {LONG_QUESTION}"])
-    # Either may stop it.
+    whole = f"Other: {LONG_QUESTION}"
+    # Either may stop it; and soon, for it takes two seconds.
+    phone.page.wait_for_function(
+        "(text) => [...document.querySelectorAll('.question-text')].at(-1)?.textContent === text",
+        arg=whole,
+    )
     phone.page.get_by_role("button", name="Stop the answer").click()
+    expect(phone.questions).to_have_text([QUESTION, whole])
     text = desk.wait_end("stopped")
     assert phone.wait_end("stopped") == text
     # And either may go on; the other one sees where that began.
     phone.answer.get_by_role("button", name="Continue", exact=True).click()
-    whole = f"Other: {LONG_QUESTION}"
     expect(desk.answer.locator(".seam")).to_have_count(1)
+    expect(phone.answer.locator(".seam")).to_have_count(1)
     assert whole.startswith(phone.wait_end())
     assert desk.wait_end() == phone.text
 
@@ -128,6 +133,7 @@ def test_a_summary_on_its_way_survives_a_reload(open_chat: OpenChat) -> None:
     chat.page.reload()
     chat.page.wait_for_selector("html.is-ready")
     expect(chat.answer).to_have_attribute("data-state", "running")
+    wait_until(chat.page, lambda: len(peer.sent("carry")) == 2)
     first, again = peer.sent("carry")
     assert first == again
     peer.answer([opening()[-1], *deltas("It was about office hours."), finish()])
@@ -211,6 +217,7 @@ def test_a_conversation_is_carried_on_by_the_real_server(open_chat: OpenChat) ->
     chat.wait_end()
     chat.page.reload()
     expect(chat.questions).to_have_text(["And on Fridays?"])
+    expect(chat.answers.first.locator("> .prose[data-settled]")).to_have_count(1)
     assert chat.answers.first.locator(".prose").evaluate(WITHOUT_CHIPS).strip() == summary
     messages = chat.page.context.request.get(api_address(chat)).json()["messages"]
     assert [message["role"] for message in messages] == ["summary", "user", "assistant"]

@@ -333,8 +333,10 @@ CHANGING = f"""async ({{texts}}) => {{ {PRELUDE}
   const answer = new AnswerText(root, '');
   const found = [];
   for (const [kind, text, seams] of texts) {{
-    if (kind === 'grow') answer.grow(text, seams, passages);
-    else await answer.settle(text, seams, passages, []);
+    if (kind === 'grow') {{
+      answer.grow(text, seams, passages);
+      await drawn(root, /\\w+\\W?$/.exec(text)[0]);
+    }} else await answer.settle(text, seams, passages, []);
     await still(root);
     const copy = root.cloneNode(true);
     copy.querySelectorAll('.seam').forEach((seam) => seam.replaceWith(
@@ -469,6 +471,7 @@ def test_math_and_highlighter_are_fetched_once_and_only_when_needed(open_chat: O
     peer.answer([*opening(), *deltas("$x$ and $y$\n\n```py\nx\n```\n\n```py\ny\n```"), finish()])
     chat.ask("And?")
     expect(chat.answer.locator(".katex")).to_have_count(2)
+    chat.wait_end()
     for name in ("katex.min.js", "katex.min.css", "highlight.min.js"):
         assert len([url for url in asked if url.endswith(name)]) == 1
 

@@ -69,7 +69,8 @@ def test_a_lost_connection_loses_and_doubles_nothing(open_chat: OpenChat) -> Non
         chat.wait_text(num_chars)
         routes[-1].close(code=1011)
     assert chat.wait_end() == WHOLE
-    assert len(routes) >= 3
+    # A slow page may see the last ones when the answer has ended.
+    assert len(routes) >= 2
     expect(chat.answers).to_have_count(1)
 
 
@@ -113,6 +114,7 @@ def test_another_conversation_meanwhile_does_not_disturb(open_chat: OpenChat) ->
     chat.ask()
     assert chat.wait_end() == QUESTION
     chat.page.locator(".conversation", has_text="part0").click()
+    expect(chat.questions).to_have_text([LONG_QUESTION])
     assert chat.wait_end() == WHOLE
 
 
@@ -248,6 +250,8 @@ def test_random_cuts_lose_and_double_no_character(
             expect(page.chat.answers).to_have_count(1)
     assert num_running >= NUM_CUTS, "the cuts came too late"
     for page in pages:
+        # Sixteen seconds of it are still to come.
+        page.chat.page.set_default_timeout(60_000)
         assert page.chat.wait_end() == page.whole
         expect(page.chat.questions).to_have_text([page.whole])
     for context in contexts:

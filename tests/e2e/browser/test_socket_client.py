@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
-from http.server import HTTPServer, SimpleHTTPRequestHandler
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from playwright.sync_api import Browser
@@ -110,13 +110,14 @@ def test_a_completion_by_fetch(open_chat: OpenChat) -> None:
 
 def test_a_foreign_page_is_told_why(browser: Browser, server: ServerProcess) -> None:
     """A close code that its script can read, not a failed handshake; and no answer."""
-    elsewhere = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
-    serving = threading.Thread(target=elsewhere.handle_request, daemon=True)
+    # A browser may open a second connection that it does not use.
+    elsewhere = ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    serving = threading.Thread(target=elsewhere.serve_forever, daemon=True)
     serving.start()
     page = browser.new_page()
     page.goto(f"http://127.0.0.1:{elsewhere.server_port}/nothing")
     url = server.address.replace("http://", "ws://") + "/ws/v1"
     assert page.evaluate(CLOSED_WITH, url) == {"code": 1008, "wasClean": True}
     page.close()
-    serving.join(10)
+    elsewhere.shutdown()
     elsewhere.server_close()

@@ -189,6 +189,7 @@ def test_the_preview_on_a_phone_shows_the_way_on_whole(
     )
     chat.answer.locator(".cite").first.tap()
     preview = preview_of(chat)
+    expect(preview).to_be_visible()
     button = preview.get_by_role("button", name="Read in the material")
     # A title of two lines and a place of many headings.
     preview.evaluate(
@@ -376,6 +377,9 @@ def opened(chat: ChatPage) -> Locator:
     return panel
 
 
+COUNT_POPS = "() => { window.pops = 0; addEventListener('popstate', () => (window.pops += 1)); }"
+
+
 @pytest.mark.parametrize("screen", [PHONE, DESK])
 def test_back_closes_the_panel_and_nothing_else(
     open_chat: OpenChat, screen: dict[str, Any]
@@ -390,8 +394,10 @@ def test_back_closes_the_panel_and_nothing_else(
     expect(chat.answer.locator(".cite").first).to_be_focused()
     assert (page.url, page.evaluate(TOP)) == (address, top)
     # Forward leads to nothing that could be shown: what is there stays, Back leaves as ever.
+    page.evaluate(COUNT_POPS)
     page.evaluate("() => history.forward()")
-    page.wait_for_function("() => !history.state?.panel")
+    # Forward, and the page's own way back.
+    page.wait_for_function("() => window.pops === 2 && !history.state?.panel")
     expect(panel).to_be_hidden()
     assert page.url == address
     # It is the same transcript still, made once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -213,7 +214,7 @@ def test_a_row_that_is_written_in_keeps_its_place_among_others(
     title.fill("Writing")
     order["now"] = ["c.md", "b.md", "a.md"]
     wait_for_reading(teacher)
-    assert [text.split(" ")[0] for text in facts.all_inner_texts()] == order["now"]
+    expect(facts).to_have_text([re.compile(f"^{re.escape(name)} ") for name in order["now"]])
     expect(title).to_be_focused()
     order["now"] = ["c.md", "a.md"]
     wait_for_reading(teacher)

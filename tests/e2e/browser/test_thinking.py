@@ -81,6 +81,7 @@ def test_thinking_is_folded_plain_and_no_part_of_the_answer(
     expect(summary(chat)).to_have_text("Thought for 12 s · 310 tokens")
     expect(box).to_be_visible()
     chat.answer.get_by_role("button", name="Copy").click()
+    expect(chat.answer.locator(".copy-answer")).to_have_text("Copied")
     assert chat.page.evaluate("navigator.clipboard.readText()") == "The answer."
 
 
