@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 
 from tests.e2e.browser.chat_page import QUESTION
 from tests.e2e.browser.conftest import OpenChat
-from tests.e2e.browser.kept_routes import LONG_QUESTION as COMPLETE_QUESTION
 from tests.e2e.browser.scripted_peer import ScriptedPeer
 
 LONG_QUESTION = f"{QUESTION} " + " ".join(f"word{n}" for n in range(90))
@@ -28,7 +27,8 @@ WATCH_GROWTH = """() => {
 def test_an_answer_grows_and_says_how_it_ended(open_chat: OpenChat) -> None:
     chat = open_chat()
     expect(chat.page.locator("#model-note")).to_contain_text("scripted")
-    question = COMPLETE_QUESTION
+    question = f"{QUESTION} And where, and who is there to help me with lab four? {QUESTION}"
+    question = f"{question} {question}"
     chat.page.evaluate(WATCH_GROWTH)
     chat.ask(question)
     assert chat.wait_end() == question

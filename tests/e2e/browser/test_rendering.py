@@ -335,7 +335,7 @@ CHANGING = f"""async ({{texts}}) => {{ {PRELUDE}
   for (const [kind, text, seams] of texts) {{
     if (kind === 'grow') {{
       answer.grow(text, seams, passages);
-      await drawn(root, /\\w+\\W?$/.exec(text)[0]);
+      await drawn(root, /\\w+\\W?$/.exec(text)?.[0] ?? '');
     }} else await answer.settle(text, seams, passages, []);
     await still(root);
     const copy = root.cloneNode(true);
