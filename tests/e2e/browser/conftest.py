@@ -81,6 +81,12 @@ def visit(browser: Browser, school: School) -> Iterator[Visit]:
 
 
 @pytest.fixture
+def teacher(visit: Visit, school: School) -> Page:
+    """The first teacher's own page."""
+    return visit("/teach", storage_state=school.teacher)
+
+
+@pytest.fixture
 def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
     """Opens the page as a new person (`context`: as that one): options go to the browser
     context. No page may report an error: a script that fails, or something that the policy bars;

@@ -90,6 +90,12 @@ def make_course(teacher: Page, title: str, **fields: Any) -> dict[str, Any]:
     return made
 
 
+def open_tab(page: Page, course: dict[str, Any], tab: str = "materials") -> None:
+    """A part of the teacher's pages of a course."""
+    page.goto(f"/teach/{course['slug']}/{tab}")
+    page.wait_for_selector("html.is-ready")
+
+
 def upload(teacher: Page, course: dict[str, Any], name: str, content: bytes) -> dict[str, Any]:
     """A material that is read; the reply."""
     file: FilePayload = {"name": name, "mimeType": "application/octet-stream", "buffer": content}

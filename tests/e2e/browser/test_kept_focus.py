@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.browser.chat_page import ChatPage
-from tests.e2e.browser.school import School, Visit, join, make_course, upload
+from tests.e2e.browser.school import Visit, join, make_course, open_tab, upload
 from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
 
 NOTES = b"# Paging\n\nA page table maps the pages of a process to frames of memory.\n"
@@ -17,18 +17,8 @@ GREETING = "课程说明：每周三下午答疑。"
 
 
 @pytest.fixture
-def teacher(visit: Visit, school: School) -> Page:
-    return visit("/teach", storage_state=school.teacher)
-
-
-@pytest.fixture
 def course(teacher: Page) -> dict[str, Any]:
     return make_course(teacher, "Keys")
-
-
-def open_tab(page: Page, course: dict[str, Any], tab: str = "materials") -> None:
-    page.goto(f"/teach/{course['slug']}/{tab}")
-    page.wait_for_selector("html.is-ready")
 
 
 def press(page: Page, name: str, *, confirms: bool = False) -> None:

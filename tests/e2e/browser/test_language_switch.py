@@ -17,11 +17,6 @@ FAILED_ZH = "无法加载另一种语言，请检查网络后重试。"
 
 
 @pytest.fixture
-def teacher(visit: Visit, school: School) -> Page:
-    return visit("/teach", storage_state=school.teacher)
-
-
-@pytest.fixture
 def course(teacher: Page) -> dict[str, Any]:
     return make_course(teacher, "Languages")
 

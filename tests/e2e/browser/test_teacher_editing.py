@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import FilePayload, Page, Response, Route, expect
 
-from tests.e2e.browser.school import School, Visit, ask, join, make_course, upload
+from tests.e2e.browser.school import School, Visit, ask, join, make_course, open_tab, upload
 from tests.server.app.materials.made_files import zip_of
 
 NOTES = b"# Paging\n\nA page table maps the pages of a process to frames of memory.\n"
@@ -23,18 +23,8 @@ Change = Callable[[list[dict[str, Any]]], None]
 
 
 @pytest.fixture
-def teacher(visit: Visit, school: School) -> Page:
-    return visit("/teach", storage_state=school.teacher)
-
-
-@pytest.fixture
 def course(teacher: Page) -> dict[str, Any]:
     return make_course(teacher, "Storage", timezone=SHANGHAI)
-
-
-def open_tab(page: Page, course: dict[str, Any], tab: str = "materials") -> None:
-    page.goto(f"/teach/{course['slug']}/{tab}")
-    page.wait_for_selector("html.is-ready")
 
 
 def alter_list(page: Page, change: Change) -> None:

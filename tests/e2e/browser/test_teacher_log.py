@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.browser.school import School, Visit, ask, join, make_course, upload
+from tests.e2e.browser.school import Visit, ask, join, make_course, upload
 
 SENTENCE = "A mutex is held by one thread at a time."
 MATERIAL = f"# Locks\n\n{SENTENCE}\n\n# 信号量\n\n信号量用来限制同时进入的线程数。\n"
@@ -23,11 +23,6 @@ def wait_for_words(teacher: Page, course: dict[str, Any], words: str) -> None:
             return
         teacher.wait_for_timeout(POLL_MS)
     raise AssertionError(f"no record is found by {words}")
-
-
-@pytest.fixture
-def teacher(visit: Visit, school: School) -> Page:
-    return visit("/teach", storage_state=school.teacher)
 
 
 @pytest.fixture
