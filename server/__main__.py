@@ -148,6 +148,7 @@ def _serve(
             console.say(f"The first teacher's account is made here, once, within a day: {url}")
 
     def on_stop() -> None:
+        app.refuse_new_work()
         console.say("Stopping: running answers may end. Ctrl-C again stops at once.")
 
     async def serve() -> None:

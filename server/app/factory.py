@@ -239,9 +239,15 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._routes(scope, receive, send)
 
+    def refuse_new_work(self) -> None:
+        """From now on `/ready` says `draining` and new requests are refused. Idempotent."""
+        self.service.admission.drain()
+
     async def drain(self) -> None:
         """Takes no new work; returns when every run has ended and is stored, the engine has
         stopped, and every socket has been told. Idempotent."""
+        # First: the end of the library waits for a material that is being stored.
+        self.refuse_new_work()
         await self.library.stop()
         await self.service.shutdown()
 

@@ -374,6 +374,31 @@ async def test_a_full_or_stopped_engine_is_told_before_anything_is_stored(
         assert await site.app.messages.answer_to_client_id(BOB, "second") is None
 
 
+async def test_nobody_is_taken_in_while_a_material_is_stored_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end waited for the library first, and new questions were taken for as long."""
+    async with open_site(tmp_path) as site, site.client() as client:
+        stop, stored, storing = site.app.library.stop, asyncio.Event(), asyncio.Event()
+
+        async def stop_late() -> None:
+            storing.set()
+            await stored.wait()
+            await stop()
+
+        monkeypatch.setattr(site.app.library, "stop", stop_late)
+        ending = asyncio.create_task(site.app.drain())
+        await storing.wait()
+        try:
+            ready = await client.get("/ready")
+            assert (ready.status_code, ready.json()["state"]) == (503, "draining")
+            with pytest.raises(ShuttingDownError):
+                await site.app.chat.ask(ALICE, site.ask())
+        finally:
+            stored.set()
+            await ending
+
+
 def _full(*_args: object, **_options: object) -> object:
     raise QueueFullError("full", retry_after_ms=1000)
 
