@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from engine.api import Script
 from server.service.auth import UserId
@@ -19,6 +20,15 @@ FINISH = {
 }
 SLOW_TEXT = "".join(f"{n:03d} " for n in range(100))
 SLOW = Script(answer=lambda _: SLOW_TEXT, token_s=0.004)
+
+
+def held(text: str, gate: threading.Event) -> Script:
+    """Each prefill takes until `gate` is open; then comes `text`."""
+
+    def answer(_prompt: str) -> str:
+        return text if gate.wait(PATIENCE_S) else "nobody opened the gate"
+
+    return Script(answer=answer)
 
 
 def text_in(events: list[Json]) -> str:

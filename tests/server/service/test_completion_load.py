@@ -19,6 +19,7 @@ from tests.server.service.harness import (
     serving,
     text_of,
 )
+from tests.server.service.socket_events import held
 
 pytestmark = pytest.mark.anyio
 
@@ -116,11 +117,18 @@ async def test_draining_refuses_and_is_not_ready() -> None:
 
 
 async def test_a_heartbeat_keeps_a_waiting_stream_open() -> None:
-    script = Script(answer=lambda _: "late", prefill_s=0.3)
-    async with serving(script, limits=ServiceLimits(heartbeat_s=0.05)) as server:
-        response = await server.chat(stream=True)
-    assert response.text.startswith(": waiting\n\n")
-    events = [part for part in response.text.split("\n\n") if part.startswith("data: {")]
+    gate = threading.Event()
+    body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+    async with (
+        serving(held("late", gate), limits=ServiceLimits(heartbeat_s=0.05)) as server,
+        server.http.stream("POST", "/v1/chat/completions", json=body) as response,
+    ):
+        parts = response.aiter_text()
+        text = await anext(parts)
+        gate.set()
+        text += "".join([part async for part in parts])
+    assert text.startswith(": waiting\n\n")
+    events = [part for part in text.split("\n\n") if part.startswith("data: {")]
     assert text_of([parse_event(event) for event in events]) == "late"
 
 
