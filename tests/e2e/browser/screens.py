@@ -218,6 +218,22 @@ def with_sidebar(chat: ChatPage, peer: ScriptedPeer) -> None:
     expect(chat.page.locator(".conversation").first).to_be_visible()
 
 
+def with_unsent(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """One question was refused, one is on its way, in conversations that were left."""
+    list_one(chat)
+    chat.page.keyboard.press("Escape")  # where the list is a drawer
+    new = chat.page.locator("a.new-conversation")
+    peer.refuse("queue_full", retryable=True)
+    chat.ask(QUESTION)
+    expect(chat.answer).to_have_attribute("data-state", "error")
+    new.dispatch_event("click")
+    peer.ignore()
+    chat.ask("What must I bring?")
+    new.dispatch_event("click")
+    open_sidebar(chat)
+    expect(chat.page.locator(".unsent .conversation")).to_have_count(2)
+
+
 def with_help(chat: ChatPage, peer: ScriptedPeer) -> None:
     open_sidebar(chat)
     chat.page.locator("#help").click()
@@ -276,6 +292,7 @@ def carried(chat: ChatPage, peer: ScriptedPeer) -> None:
 
 
 STATES: dict[str, State] = {
+    "unsent": with_unsent,
     "empty": empty,
     "queued": queued,
     "reading": reading,

@@ -128,6 +128,7 @@ chat.addEventListener("accepted", ({ detail }) => {
   listConversations();
 });
 for (const type of ["begun", "ended"]) chat.addEventListener(type, listConversations);
+for (const type of ["running", "begun"]) chat.addEventListener(type, () => (sidebar.unsent = chat.unsent));
 chat.addEventListener("refused", ({ detail }) => problem.showError(detail));
 chat.addEventListener("returned", (event) => {
   if (composer.text === "") composer.text = event.detail;
@@ -139,6 +140,8 @@ composer.addEventListener("change", () => budget.update(composer.text));
 
 sidebar.addEventListener("new", startNew);
 sidebar.addEventListener("open", ({ detail }) => open(detail.id, detail.message));
+sidebar.addEventListener("open-unsent", ({ detail }) => opening.openUnsent(detail));
+sidebar.addEventListener("discard-unsent", ({ detail }) => chat.discardUnsent(detail));
 sidebar.addEventListener("course", ({ detail }) => opening.changeCourse(detail));
 sidebar.addEventListener("say", ({ detail }) => say(detail));
 for (const part of [sidebar, actions, help]) part.addEventListener("failed", ({ detail }) => problem.show(detail));

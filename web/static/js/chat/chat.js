@@ -9,6 +9,7 @@ import { newId } from "./outbox.js";
 import { Peers } from "./peers.js";
 import { Requests } from "./requests.js";
 import { Sending } from "./sending.js";
+import { UnsentConversations } from "./unsent.js";
 
 const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
 
@@ -28,6 +29,7 @@ export class Chat extends EventTarget {
   #requests;
   #loading = 0;
   #live;
+  #unsent = new UnsentConversations();
   #elsewhere;
   conversation = new Conversation(null, null);
 
@@ -69,7 +71,7 @@ export class Chat extends EventTarget {
   async open(id) {
     const loading = (this.#loading += 1);
     const live = this.#live.get(id);
-    const known = live ?? this.#sending.conversation(id);
+    const known = live ?? this.#unsent.get(id);
     if (known !== undefined) {
       this.#show(known);
       // Nobody has told what became of it meanwhile.
@@ -89,6 +91,34 @@ export class Chat extends EventTarget {
     this.#show(conversation);
     this.#restorePending();
     return true;
+  }
+
+  /**
+   * What no server knows of, besides what is shown: the conversations that are to begin with it, the
+   * latest first, each {key, text: of the question, null: it is a summary, isRefused}.
+   */
+  get unsent() {
+    const others = this.#unsent.begun.filter((conversation) => conversation !== this.conversation);
+    return others.map((conversation) => {
+      const [{ key, text, isSummary }] = conversation.messages;
+      return { key, text: isSummary ? null : text, isRefused: conversation.runningAnswer === null };
+    });
+  }
+
+  /** Shows one of `unsent`. */
+  openUnsent(key) {
+    const conversation = this.#begun(key);
+    if (conversation === undefined) return;
+    this.#loading += 1;
+    this.#show(conversation);
+  }
+
+  /** Forgets one of `unsent` that was refused. */
+  discardUnsent(key) {
+    const conversation = this.#begun(key);
+    if (conversation === undefined || conversation.runningAnswer !== null) return;
+    this.#unsent.drop(conversation);
+    this.#tell("running");
   }
 
   /** What is being opened is not wanted any more. */
@@ -186,6 +216,7 @@ export class Chat extends EventTarget {
   /** Somebody else is here now: what was on its way for another person is not sent. */
   forgetUnsent() {
     this.#sending.clear();
+    this.#unsent.clear();
   }
 
   stop() {
@@ -222,10 +253,15 @@ export class Chat extends EventTarget {
     return { tokens, atLeast, room, window };
   }
 
+  #begun(key) {
+    return this.#unsent.begun.find(({ messages: [first] }) => first.key === key);
+  }
+
   #send(message, event = null) {
     const { conversation } = this;
     const made = conversation.expect(message);
     if (made === null) return;
+    this.#unsent.keep(conversation);
     if (event !== null) this.#tell(event, event === "append" ? [made.question, made.answer].filter(Boolean) : null);
     this.#sending.send({ ...made, message, conversation });
     this.#tell("running");
@@ -236,21 +272,26 @@ export class Chat extends EventTarget {
     const message = { ...answer.request, id: newId() };
     answer.request = message;
     answer.restart();
+    this.#unsent.keep(this.conversation);
     this.#sending.send({ answer, question, message, conversation: this.conversation });
     this.#tell("running");
   }
 
-  /** What was on its way when the page was left belongs into what is shown now. */
+  /**
+   * What was on its way when the page was left belongs into what is shown now, or begins another
+   * conversation.
+   */
   #restorePending() {
     const { conversation } = this;
     let hasMade = false;
     for (const message of this.#sending.left) {
-      // Of those that are to begin a conversation, each begins another one.
-      if (hasMade && conversation.id === null) break;
-      const made = conversation.expect(message);
+      const isHere = !isBeginning(message) || (conversation.id === null && !hasMade && (message.course ?? conversation.course) === conversation.course);
+      const into = isHere ? conversation : new Conversation(null, message.course ?? conversation.course);
+      const made = into.expect(message);
       if (made === null) continue;
-      hasMade = true;
-      this.#sending.expect({ ...made, message, conversation });
+      hasMade ||= isHere;
+      this.#unsent.keep(into);
+      this.#sending.expect({ ...made, message, conversation: into });
     }
     if (hasMade) this.#tell("branch");
     this.#tell("running");
@@ -288,6 +329,7 @@ export class Chat extends EventTarget {
     const { conversation } = pending;
     const isNew = conversation.id === null;
     const answer = conversation.accept(pending, event);
+    this.#unsent.settle(conversation);
     // It had ended before this page heard of it: all of it is told once more.
     if (answer !== pending.answer && !answer.isRunning) answer.beginAnew();
     this.#live.keep(conversation);
@@ -310,6 +352,7 @@ export class Chat extends EventTarget {
     const pending = this.#sending.take(event.id);
     if (pending === undefined || event.message === undefined) return;
     pending.answer.takeOver(Answer.fromHistory(event.message));
+    this.#unsent.settle(pending.conversation);
     this.#elsewhere.catchUp(pending.conversation);
     this.#tell("running");
   }
@@ -323,6 +366,7 @@ export class Chat extends EventTarget {
     const pending = this.#sending.take(event.id);
     if (pending === undefined) return;
     const { answer, message, conversation } = pending;
+    this.#unsent.settle(conversation);
     if (message.type === "continue" || message.type === "undo") {
       answer.isUndoing = false;
       answer.touch();
@@ -388,4 +432,9 @@ export class Chat extends EventTarget {
   #tell(type, detail = null) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
+}
+
+/** Whether a message begins a conversation. */
+function isBeginning({ type, conversation }) {
+  return type === "carry" || (type === "ask" && conversation === undefined);
 }

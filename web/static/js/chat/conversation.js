@@ -96,6 +96,11 @@ export class Conversation {
     return this.messages.filter((message) => message instanceof Question && message.id === null).map(({ text }) => text);
   }
 
+  /** Whether it holds a question, or is to begin with a summary, that the server has not taken. */
+  get hasUnsent() {
+    return this.#tree.all().some((message) => message.id === null && (message instanceof Question || message.isSummary));
+  }
+
   /** Its reader is at work on a message that is shown: no newer branch takes its place. */
   hold(message) {
     let fork = null;

@@ -36,11 +36,6 @@ export class Sending {
     return this.#outbox.messages.filter(({ id }) => !this.#pending.has(id));
   }
 
-  /** The stored conversation of this id that something of this page is on its way to, or undefined. */
-  conversation(id) {
-    return [...this.#pending.values()].find((entry) => entry.conversation.id === id)?.conversation;
-  }
-
   /** Whether a message is on its way that will open a run in `conversation`. */
   isInto(conversation) {
     return [...this.#pending.values()].some((entry) => entry.conversation === conversation && entry.message.type !== "undo");

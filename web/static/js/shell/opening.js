@@ -12,9 +12,9 @@ const OPEN = "lectern.open";
 const POLICY_VIOLATION = 1008;
 
 /**
- * Events: "courses" (who is here, or their courses, have been read), "new" (an empty conversation is
- * shown, to be written in), "stranger" (what the browser had kept was somebody else's, and is gone),
- * "missing" (detail: a text).
+ * Events: "courses" (who is here, or their courses, have been read), "new" (a conversation that is
+ * not stored is shown, to be written in), "stranger" (what the browser had kept was somebody else's,
+ * and is gone), "missing" (detail: a text).
  */
 export class Opening extends EventTarget {
   #chat;
@@ -113,6 +113,13 @@ export class Opening extends EventTarget {
     }
     if (isWanted && push) goTo(pathOf(id));
     return isWanted;
+  }
+
+  /** A conversation that the server does not know yet: it has no address of its own. */
+  openUnsent(key) {
+    goTo("/");
+    this.#chat.openUnsent(key);
+    this.dispatchEvent(new Event("new"));
   }
 
   /** The conversation that was shown is no more, as `text` says. */

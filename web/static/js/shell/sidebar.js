@@ -4,15 +4,18 @@ import { element, fill } from "../elements.js";
 import { language } from "../i18n.js";
 import { ConversationList, opensElsewhere } from "./conversation-list.js";
 import { Search } from "./search.js";
+import { UnsentList } from "./unsent-list.js";
 
 /**
  * Events: "course" (detail: id), "open" (detail: {id, message}), "new", "listed" (detail: the
- * conversations that were read), "say" and "failed" (detail: words).
+ * conversations that were read), "open-unsent" and "discard-unsent" (detail: the key of one of
+ * `unsent`), "say" and "failed" (detail: words).
  */
 export class Sidebar extends EventTarget {
   #root;
   #select;
   #list;
+  #unsent;
   #search;
   #backdrop;
   #opener;
@@ -27,6 +30,7 @@ export class Sidebar extends EventTarget {
     this.#opener = opener;
     this.#select = root.querySelector(".course-select");
     this.#list = new ConversationList(root.querySelector(".conversations"), actions);
+    this.#unsent = new UnsentList(root.querySelector(".unsent"));
     this.#search = new Search(root.querySelector(".search-input"));
     this.#select.addEventListener("change", () => this.#tell("course", this.#select.value));
     for (const link of document.querySelectorAll("a.new-conversation, a.topbar-new")) {
@@ -41,6 +45,11 @@ export class Sidebar extends EventTarget {
       this.close();
       this.#tell("open", detail);
     });
+    this.#unsent.addEventListener("open", ({ detail }) => {
+      this.close();
+      this.#tell("open-unsent", detail);
+    });
+    this.#unsent.addEventListener("discard", ({ detail }) => this.#tell("discard-unsent", detail));
     this.#list.addEventListener("listed", ({ detail }) => this.#tell("listed", detail));
     this.#search.addEventListener("found", ({ detail }) => this.#list.showFound(detail.query, detail.conversations));
     for (const type of ["say", "failed"]) this.#search.addEventListener(type, ({ detail }) => this.#tell(type, detail));
@@ -73,6 +82,11 @@ export class Sidebar extends EventTarget {
     this.#list.current = conversation;
   }
 
+  /** What only this page knows, of all courses. */
+  set unsent(items) {
+    this.#unsent.show(items);
+  }
+
   rename(id, title) {
     this.#list.rename(id, title);
   }
@@ -86,6 +100,7 @@ export class Sidebar extends EventTarget {
       const course = this.#courses.find(({ id }) => id === option.value);
       if (course) option.textContent = courseTitle(course);
     }
+    this.#unsent.refresh();
     this.#list.refresh();
   }
 
