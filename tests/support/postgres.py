@@ -99,7 +99,7 @@ def running_cluster() -> Iterator[Cluster]:
         # Output to a file: the server would inherit a pipe and keep it open.
         with (root.parent / f"{root.name}.log").open("ab") as log:
             command = [*as_user, str(folder / program), *arguments]
-            done = subprocess.run(command, cwd="/", stdout=log, stderr=log, timeout=60)
+            done = subprocess.run(command, cwd="/", stdout=log, stderr=log, timeout=180)
         assert done.returncode == 0, (root.parent / f"{root.name}.log").read_text("utf-8")
 
     data = str(root / "data")

@@ -129,4 +129,4 @@ async def test_many_writers_lose_nothing(tmp_path: Path, database_url: str) -> N
         assert total == expected["messages"]
         # More than three times what it takes on a quiet machine.
         assert lag.worst_cpu_s < 0.5, "something computes on the loop"
-        assert lag.worst_s < LOCK_S / 2, "the loop waited for the lock"
+        assert lag.worst_s < 0.75 * LOCK_S, "the loop waited for the lock"
