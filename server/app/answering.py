@@ -158,11 +158,11 @@ class Answering:
         """Goes on with a stored, cut answer (read with its tokens, then reopened) to `question`
         from its last token: the engine is given the very prompt and tokens of before. Ends the
         run."""
-        stored = await self._messages.passages([answer.id])
-        sources = _Sources(question, stored[answer.id])
-        # What the window of today is, whatever it was then.
-        context = {**(answer.context or {}), "window": self._generation.model.window}
         async with closing(self._drafts, answer.id, answer) as draft:
+            stored = await self._messages.passages([answer.id])
+            sources = _Sources(question, stored[answer.id])
+            # What the window of today is, whatever it was then.
+            context = {**(answer.context or {}), "window": self._generation.model.window}
             prompt = await self._generation.prompts.continuation(
                 answer.prompt_token_ids or (), answer.token_ids or (), draft.num_told
             )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from engine.api import FinishType
 from server.service.errors import ConversationBusyError, QueueFullError
@@ -236,6 +237,26 @@ async def test_a_continuation_that_is_refused_leaves_the_answer_as_it_was(
         (error,) = (await site.go_on(message))["error"]
         assert error["code"] == "shutting_down"
         assert await site.stored(message) == before
+
+
+async def test_a_continuation_whose_sources_cannot_be_read_leaves_the_answer_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row stayed `running` until the next start, and nothing could be done with it."""
+    async with open_site(tmp_path, in_bytes) as site:
+        message = (await site.answer(max_tokens=9))["accepted"][0]["message"]
+        before: dict[str, Any] = await site.stored(message)
+
+        async def fail(_ids: object) -> NoReturn:
+            raise OperationalError("SELECT", {}, Exception("disk I/O error"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(site.app.messages, "passages", fail)
+            (error,) = (await site.go_on(message))["error"]
+        assert error["retryable"]
+        assert await site.stored(message) == before
+        (finish,) = (await site.go_on(message, max_tokens=500))["finish"]
+        assert finish["finish_detail"] == {"type": "eos"}
 
 
 @pytest.mark.parametrize("step", range(1, 5))
