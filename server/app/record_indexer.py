@@ -54,11 +54,18 @@ class RecordIndexer:
     async def index_waiting(self) -> None:
         """Indexes all that waits now. Raises SQLAlchemyError; then it waits on."""
         while batch := list(self._waiting)[:_BATCH]:
-            texts = await self._records.texts(batch)
-            words = await asyncio.to_thread(_words, texts)
-            await self._records.put_words(words)
+            # Out of the line first: one that goes on meanwhile is put into it again.
             for answer_id in batch:
-                self._waiting.pop(answer_id, None)
+                del self._waiting[answer_id]
+            is_done = False
+            try:
+                texts = await self._records.texts(batch)
+                words = await asyncio.to_thread(_words, texts)
+                await self._records.put_words(words)
+                is_done = True
+            finally:
+                if not is_done:
+                    self._waiting.update(dict.fromkeys(batch))
 
     async def _keep_on(self) -> None:
         is_failing = False

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from server.app.record_json import COLUMNS
 from server.service.auth import UserId
@@ -274,6 +275,47 @@ async def test_running_and_deleted_answers_are_no_records(either_log: Log) -> No
     assert "good" not in await log.found()
     assert "good" not in await log.found(text="tuesday")
     assert log.ids["good"] not in await log.site.app.records.without_words()
+
+
+async def test_an_answer_that_goes_on_while_it_is_indexed_is_indexed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_site(tmp_path, lambda _: "On Tuesday. A zebra comes later.") as site:
+        records, indexer = site.app.records, site.app.record_indexer
+        await indexer.stop()
+        done = (await site.answer(max_tokens=4))["accepted"][0]["message"]
+        assert "zebra" not in (await site.stored(done))["text"]
+        put_words = records.put_words
+
+        async def put_and_go_on(words: Any) -> None:
+            monkeypatch.undo()
+            await site.go_on(done)
+            await put_words(words)
+
+        monkeypatch.setattr(records, "put_words", put_and_go_on)
+        await indexer.index_waiting()
+        teacher = await site.account("teacher", "Lin", "demo")
+        async with site.client(teacher) as client:
+            reply = await client.get(LOG, params={"text": "zebra"})
+        assert [record["id"] for record in reply.json()["records"]] == [done]
+
+
+async def test_what_could_not_be_indexed_waits_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_site(tmp_path, answers) as site:
+        await site.app.record_indexer.stop()
+        await site.answer()
+
+        async def fail(_words: object) -> NoReturn:
+            raise OperationalError("INSERT", {}, Exception("database is locked"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(site.app.records, "put_words", fail)
+            with pytest.raises(OperationalError):
+                await site.app.record_indexer.index_waiting()
+        await site.app.record_indexer.index_waiting()
+        assert await site.app.records.without_words() == []
 
 
 async def test_what_a_process_left_unindexed_is_found_at_the_next_start(
