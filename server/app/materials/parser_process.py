@@ -205,6 +205,9 @@ class ParserProcess:
                     child = await ChildProcess.start(self._worker)
                     self._children.add(child)
                     try:
+                        # Closed while it was started: nobody has killed it.
+                        if self._is_closed:
+                            raise ParserClosedError
                         await child.send(encode(job))
                         yield child
                     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.app.materials.child_process import ChildProcess
 from server.app.materials.document import ParseLimits
 from server.app.materials.errors import MaterialError
 from server.app.materials.markdown import markdown_document
@@ -193,6 +195,31 @@ async def test_closing_ends_what_runs_and_starts_nothing_new(tmp_path: Path) -> 
             await process.close()
         with pytest.raises(ParserClosedError):
             await process.parse(path, "guide.md")
+
+
+async def test_closing_ends_what_is_just_being_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read to its end, which may take minutes."""
+    start, started, closed = ChildProcess.start, asyncio.Event(), asyncio.Event()
+
+    async def start_slowly(arguments: Sequence[str]) -> ChildProcess:
+        child = await start(arguments)
+        started.set()
+        await closed.wait()
+        return child
+
+    monkeypatch.setattr(ChildProcess, "start", start_slowly)
+    path = tmp_path / "b5c7"
+    path.write_bytes(GUIDE)
+    async with parser(worker=misbehaving("import time\ntime.sleep(60)")) as process:
+        reading = asyncio.create_task(process.parse(path, "lab.md"))
+        await started.wait()
+        await process.close()
+        closed.set()
+        with pytest.raises(ParserClosedError):
+            async with asyncio.timeout(30):
+                await reading
 
 
 async def test_a_failing_tokenizer_is_no_fault_of_the_file(tmp_path: Path) -> None:
