@@ -147,7 +147,9 @@ class Host:
             failed = asyncio.ensure_future(self._hooks.wait_failed())
             try:
                 await _first(running, listening)
-                self._hooks.on_ready(address_of(self._socket))
+                # It may have failed, or a signal may have come, before it listened.
+                if server.listening.is_set() and not self._stop.is_set():
+                    self._hooks.on_ready(address_of(self._socket))
                 await _first(running, stopped, failed)
                 await self._hooks.drain()
             finally:

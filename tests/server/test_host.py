@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
@@ -118,6 +119,23 @@ async def test_a_signal_while_starting_cancels_the_start(world: World) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     await serving
     assert world.events == ["starting", "stop"]
+    assert not world.ready.done()
+
+
+async def test_a_signal_before_it_listens_is_followed_by_no_word_that_it_is_ready(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    startup = uvicorn.Server.startup
+
+    async def signalled(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while "stop" not in world.events:  # noqa: ASYNC110 -- a list has no event
+            await asyncio.sleep(0)
+        await startup(server, sockets)
+
+    monkeypatch.setattr(uvicorn.Server, "startup", signalled)
+    await world.host.serve()
+    assert world.events == ["starting", "stop", "drain", "ended"]
     assert not world.ready.done()
 
 
