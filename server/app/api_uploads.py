@@ -19,13 +19,12 @@ from server.app.materials.archive import unpacked
 from server.app.materials.errors import MaterialError
 from server.app.materials.files import StagedFile
 from server.app.materials.import_jobs import ImportedFile
-from server.app.materials.library import Library, NewFile
+from server.app.materials.library import Library, NewFile, not_failed
 from server.app.materials.parser_process import ParserClosedError
 from server.app.materials.uploads import RefusedFile, Upload, UploadLimits, is_archive, receive
 from server.service.errors import (
     BadRequestError,
     BodyTooLargeError,
-    ConflictError,
     ShuttingDownError,
 )
 from server.store.schema import MaterialState
@@ -94,7 +93,7 @@ class UploadApi:
         """A material that failed, read once more."""
         material = material_of(request)
         if material.state != MaterialState.FAILED:
-            raise ConflictError("Only a material that failed can be tried again.")
+            raise not_failed()
         file = await self._library.retry(material)
         return await self._replies.one(request, material.course_id, file)
 

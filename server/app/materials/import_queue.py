@@ -97,7 +97,10 @@ class ImportQueue:
             await asyncio.wait(self._workers)
 
     async def put(self, reading: Reading) -> None:
-        """To the end of its course's line."""
+        """To the end of its course's line; where nothing is read any more, it is put off."""
+        if self._is_stopping:
+            reading.stop()
+            return
         self._waiting.setdefault(reading.course_id, deque()).append(reading)
         await self._wake()
 

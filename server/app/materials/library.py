@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -126,7 +127,8 @@ class Library:
         if reading is not None:
             return reading.file, is_new
         if material.state == MaterialState.FAILED:
-            return await self.retry(material, new), is_new
+            with suppress(ConflictError):  # it has been read meanwhile
+                return await self.retry(material, new), is_new
         if is_new:
             return await self._put(material), is_new
         file = ImportedFile(material.name, material_id=material.id)
@@ -172,22 +174,39 @@ class Library:
 
     async def retry(self, material: Material, new: NewFile | None = None) -> ImportedFile:
         """Reads a material that failed once more; as `new` says where its bytes have come in
-        again, since the name may have been what was wrong."""
+        again, since the name may have been what was wrong. Raises ConflictError where it has
+        not failed, NotFoundError, ShuttingDownError."""
+        self._check_open()
         fields: dict[str, Any] = {"state": MaterialState.WAITING, "attempts": 0, "error_code": None}
         if new is not None:
             fields |= _fields_of(new, material.edited)
-        await self.materials.edit(material.id, lambda _: Settled(fields))
-        file = ImportedFile(fields.get("name", material.name), material_id=material.id)
-        await self._queue.put(Reading(material.id, material.course_id, file))
-        return file
+        has_failed = False
+
+        def settle(now: Material) -> Settled:
+            nonlocal has_failed
+            has_failed = now.state == MaterialState.FAILED
+            return Settled(fields if has_failed else {})
+
+        # From the look at its row until it is in the line, nobody else takes it.
+        async with self._bytes.lock:
+            reading = self._queue.of_material(material.id)
+            if reading is not None:
+                return reading.file
+            if not await self.materials.edit(material.id, settle):
+                raise NotFoundError("There is no such material.", param="material")
+            if not has_failed:
+                raise not_failed()
+            file = ImportedFile(fields.get("name", material.name), material_id=material.id)
+            await self._queue.put(Reading(material.id, material.course_id, file))
+            return file
 
     async def replace(self, material: Material, staged: StagedFile) -> ImportedFile:
         """Other bytes for a material, under the name that they came with. Raises MaterialError,
         ConflictError where another material has them or this one is still being read."""
-        self.check_idle(material)
         if format_of(staged.name) is None:
             raise MaterialError("unsupported", name=staged.name, supported=SUPPORTED)
         async with self._bytes.lock:
+            self.check_idle(material)
             other = await self.materials.with_content(material.course_id, staged.sha256)
             if other is not None and other.id != material.id:
                 raise ConflictError(
@@ -200,16 +219,17 @@ class Library:
             if not await self._promise(material, renewal):
                 await self._bytes.remove_unneeded(material.course_id, staged.sha256)
                 raise NotFoundError("There is no such material.", param="material")
-        return await self._renew(material, renewal)
+            return await self._renew(material, renewal)
 
     async def decode(self, material: Material, encoding: str | None) -> ImportedFile:
         """Reads a material anew in an encoding that somebody chose; None: find it out. Raises
         ConflictError while it is still being read."""
-        self.check_idle(material)
         renewal = Renewal(encoding=encoding, sets_encoding=True, is_promised=True)
-        if not await self._promise(material, renewal):
-            raise NotFoundError("There is no such material.", param="material")
-        return await self._renew(material, renewal)
+        async with self._bytes.lock:
+            self.check_idle(material)
+            if not await self._promise(material, renewal):
+                raise NotFoundError("There is no such material.", param="material")
+            return await self._renew(material, renewal)
 
     async def edit(self, material: Material, fields: dict[str, Any]) -> None:
         """Sets fields by hand: no import changes the title, kind and week any more."""
@@ -307,6 +327,14 @@ class Library:
                 f"{material.name} is still being read; wait until that is over.",
                 message_zh=f"{material.name} 仍在解析中，请稍候。",
             )
+
+
+def not_failed() -> ConflictError:
+    """For a retry of a material that has not failed."""
+    return ConflictError(
+        "Only a material that failed can be tried again.",
+        message_zh="只有解析失败的资料才能重试。",
+    )
 
 
 def _is_full(error: SQLAlchemyError) -> bool:
