@@ -73,13 +73,19 @@ class Accounts:
     async def register(
         self, name: str, login: str, password: str, *, role: str, link: OneTimeLink | None = None
     ) -> Entered:
-        """Makes an account, by a link if one is named, and enters it. Raises BadRequestError,
+        """Makes an account, by a link if one is named, and enters it; the first teacher's teaches
+        the courses that nobody teaches. Raises BadRequestError,
         ConflictError for a login that is taken, NotFoundError for a link that is used up."""
         name, login = check_name(name), check_login(login)
         check_password(password)
         account = NewAccount(name, login, await self._passwords.hash(password), role)
         try:
-            user = await self._users.add(account, link=link.id if link else None, at=self._clock())
+            user = await self._users.add(
+                account,
+                link=link.id if link else None,
+                at=self._clock(),
+                adopts=link is not None and link.purpose == "first_teacher",
+            )
         except LoginTakenError:
             raise ConflictError(
                 "Somebody has this login already; choose another one.",

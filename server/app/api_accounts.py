@@ -208,8 +208,6 @@ class AccountApi:
             entered = await self._accounts.register(
                 body.name, body.login, body.password, role=link.role, link=link
             )
-        if link.purpose == "first_teacher":
-            await self._memberships.adopt(entered.person.user)
         return await self._enter(request, entered, 201)
 
     async def joinable(self, request: Request) -> Response:

@@ -56,10 +56,6 @@ class Memberships:
         """Puts somebody with an account into a course; whoever is in it stays what they are."""
         await self._enrolments.enrol(course.id, person.user, "student")
 
-    async def adopt(self, teacher: UserId) -> None:
-        """Gives the courses that nobody teaches to their first teacher."""
-        await self._enrolments.adopt(teacher)
-
     async def renew_code(self, course_id: str) -> Course:
         """Another join code; the one before opens nothing any more. Raises NotFoundError."""
         for attempt in range(_ATTEMPTS):

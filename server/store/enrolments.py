@@ -10,6 +10,7 @@ from typing import Literal
 
 from sqlalchemy import and_, delete, func, or_, select, true, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.store.column_types import utc_now
 from server.store.database import Database
@@ -158,18 +159,27 @@ class Enrolments:
             )
             return removed is not None
 
-    async def adopt(self, user_id: str) -> Sequence[str]:
-        """Makes the user the teacher of every course that has none; their ids."""
-        has_teacher = (
-            select(Enrolment.course_id)
-            .where(Enrolment.course_id == Course.id, Enrolment.role == "teacher")
-            .exists()
+
+async def adopt_courses(session: AsyncSession, user_id: str) -> Sequence[str]:
+    """Makes the user the teacher of every course that has none, in the transaction of `session`;
+    the courses' ids."""
+    has_teacher = (
+        select(Enrolment.course_id)
+        .where(Enrolment.course_id == Course.id, Enrolment.role == "teacher")
+        .exists()
+    )
+    found = (await session.scalars(select(Course.id).where(~has_teacher).order_by(Course.id))).all()
+    for course_id in found:
+        names = select(Enrolment.pseudonym).where(Enrolment.course_id == course_id)
+        taken = set(await session.scalars(names))
+        pseudonym = new_pseudonym()
+        while pseudonym in taken:
+            pseudonym = new_pseudonym(_PSEUDONYM_LENGTH + 1)
+        session.add(
+            Enrolment(course_id=course_id, user_id=user_id, role="teacher", pseudonym=pseudonym)
         )
-        async with self._database.session() as session:
-            found = (await session.scalars(select(Course.id).where(~has_teacher))).all()
-        for course_id in found:
-            await self.enrol(course_id, user_id, "teacher")
-        return found
+    await session.flush()
+    return found
 
 
 def new_pseudonym(length: int = _PSEUDONYM_LENGTH) -> str:

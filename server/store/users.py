@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.store.database import Database
+from server.store.enrolments import adopt_courses
 from server.store.ids import new_id
 from server.store.schema import OneTimeLink, User
 
@@ -56,9 +57,12 @@ class Users:
         async with self._database.session() as session:
             return bool(await session.scalar(query))
 
-    async def add(self, account: NewAccount, *, link: str | None, at: datetime) -> User:
-        """Makes an account, using up the link with this id if one is named: both or neither.
-        Raises LoginTakenError and LinkUsedError."""
+    async def add(
+        self, account: NewAccount, *, link: str | None, at: datetime, adopts: bool = False
+    ) -> User:
+        """Makes an account, using up the link with this id if one is named; with `adopts`, the
+        teacher of every course that has none. All of it or nothing. Raises LoginTakenError and
+        LinkUsedError."""
         user = User(
             id=new_id(),
             role=account.role,
@@ -67,14 +71,16 @@ class Users:
             password_hash=account.password_hash,
             created_at=at,
         )
-        try:
-            async with self._database.transaction() as session:
-                if link is not None:
-                    await _use(session, link, at)
-                session.add(user)
+        async with self._database.transaction() as session:
+            if link is not None:
+                await _use(session, link, at)
+            session.add(user)
+            try:
                 await session.flush()
-        except IntegrityError as error:
-            raise LoginTakenError(account.login) from error
+            except IntegrityError as error:
+                raise LoginTakenError(account.login) from error
+            if adopts:
+                await adopt_courses(session, user.id)
         return user
 
     async def set_password(

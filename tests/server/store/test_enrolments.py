@@ -11,7 +11,7 @@ import pytest
 from server.store import enrolments as module
 from server.store.courses import CourseNameTakenError, Courses
 from server.store.database import Database
-from server.store.enrolments import Enrolments
+from server.store.enrolments import Enrolments, adopt_courses
 from server.store.ids import new_id
 from server.store.schema import Course, Enrolment, Material, MaterialState, User
 
@@ -123,7 +123,8 @@ async def test_names_of_courses_are_taken_once(database: Database) -> None:
 async def test_courses_that_nobody_teaches_are_adopted(database: Database) -> None:
     course, (first, second) = await make(database, 2)
     enrolments = Enrolments(database)
-    assert await enrolments.adopt(first) == [course]
-    assert await enrolments.adopt(second) == []
+    async with database.transaction() as session:
+        assert await adopt_courses(session, first) == [course]
+        assert await adopt_courses(session, second) == []
     assert await enrolments.courses_taught_by_others(first, second) == 1
     assert await enrolments.courses_taught_by_others(first, first) == 0

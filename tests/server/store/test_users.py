@@ -6,10 +6,12 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.store.database import Database
+from server.store.enrolments import Enrolments
 from server.store.login_sessions import LoginSessions
-from server.store.schema import OneTimeLink
+from server.store.schema import Course, OneTimeLink
 from server.store.users import LinkUsedError, LoginTakenError, NewAccount, Users
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -64,6 +66,32 @@ async def test_a_taken_login_does_not_use_the_link_up(database: Database) -> Non
     with pytest.raises(LoginTakenError):
         await users.add(account("ana"), link="l1", at=NOW)
     assert await users.find_link("l1", NOW) is not None
+
+
+async def test_the_first_teacher_has_an_account_and_the_courses_or_neither(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = Users(database)
+    course = Course(slug="course", title="Course")
+    async with database.transaction() as session:
+        session.add(course)
+    await users.add_link(link("l1", "first_teacher"))
+
+    async def fail(_session: AsyncSession, _user_id: str) -> None:
+        raise OSError("the process ends here")
+
+    monkeypatch.setattr("server.store.users.adopt_courses", fail)
+    with pytest.raises(OSError, match="ends here"):
+        await users.add(account("ana"), link="l1", at=NOW, adopts=True)
+    assert not await users.has_teacher()
+    assert await users.find_link("l1", NOW) is not None
+
+    monkeypatch.undo()
+    ana = await users.add(account("ana"), link="l1", at=NOW, adopts=True)
+    ben = await users.add(account("ben"), link=None, at=NOW, adopts=True)
+    people = await Enrolments(database).people(course.id)
+    assert [(one.user.id, one.enrolment.role) for one in people] == [(ana.id, "teacher")]
+    assert [one.enrolment for one in await Enrolments(database).courses_of(ben.id)] == []
 
 
 async def test_a_link_ends_after_its_day(database: Database) -> None:
