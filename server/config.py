@@ -202,6 +202,13 @@ class ServerConfig(BaseModel):
     request_timeout_s: float = Field(
         600.0, ge=1, le=86_400, description="Longest life of one request, in seconds."
     )
+    body_timeout_s: float = Field(
+        60.0,
+        ge=0.1,
+        le=3600,
+        description="Time for the body of a request, in seconds; in pages and uploads, for each "
+        "part of it.",
+    )
     send_timeout_s: float = Field(
         20.0, ge=0.1, le=3600, description="A client that takes nothing for so long is slow."
     )

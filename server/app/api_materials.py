@@ -196,7 +196,7 @@ class MaterialApi:
         except MaterialError as error:
             raise MaterialRefusedError(error) from None
         except ParserClosedError:
-            raise ShuttingDownError("The server is shutting down.") from None
+            raise ShuttingDownError() from None
         return json_reply(
             {
                 "text": found.text,

@@ -135,7 +135,7 @@ class UploadApi:
             except MaterialError as error:
                 return [_refused(archive.name, error)]
             except ParserClosedError:
-                raise ShuttingDownError("The server is shutting down.") from None
+                raise ShuttingDownError() from None
             return [await self._add_one(course_id, member, make) for member in members]
 
     async def _add_one(

@@ -314,6 +314,7 @@ def service_limits(config: ServerConfig) -> ServiceLimits:
         run_log_max_events=config.run_log_max_events,
         heartbeat_s=config.heartbeat_s,
         send_timeout_s=config.send_timeout_s,
+        body_timeout_s=config.body_timeout_s,
         request_timeout_s=config.request_timeout_s,
         drain_timeout_s=config.drain_timeout_s,
         tokenizer_threads=config.tokenizer_threads,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
 
 from engine.api import Engine, EngineState
+from server.service.bodies import Bodies
 from server.service.errors import (
     BadRequestError,
     ModelUnavailableError,
     QueueFullError,
     ServiceError,
     ShuttingDownError,
-    SlowRequestError,
 )
-from server.service.exchange import Exchange
-from server.service.http import read_body
 from server.service.limits import ServiceLimits
 from server.service.queue_estimate import QueueEstimate
 from server.service.rate_limit import RateLimit
@@ -119,9 +118,10 @@ class Admission:
         )
         self.queue = QueueEstimate()
         self._limits = limits
-        self._bodies: set[asyncio.Timeout] = set()
-        self.num_preparing = 0
-        """Requests that were let in and are not in the engine yet."""
+        self.bodies = Bodies(limits)
+        self._num_preparing = 0
+        self._all_prepared = asyncio.Event()
+        self._all_prepared.set()
 
     @property
     def is_ready(self) -> bool:
@@ -136,33 +136,34 @@ class Admission:
         return self._engine.state.value
 
     @property
-    def num_bodies(self) -> int:
-        """Requests whose bodies have not arrived yet."""
-        return len(self._bodies)
+    def num_preparing(self) -> int:
+        """Requests that were let in and are not in the engine yet."""
+        return self._num_preparing
+
+    @num_preparing.setter
+    def num_preparing(self, number: int) -> None:
+        self._num_preparing = number
+        if number:
+            self._all_prepared.clear()
+        else:
+            self._all_prepared.set()
 
     def drain(self) -> None:
-        """From now on everything new is refused. Idempotent."""
+        """From now on everything new is refused, also what has not arrived whole. Idempotent."""
         self._is_draining = True
-        # Who has not sent a whole request yet is not waited for.
-        for deadline in self._bodies:
-            if not deadline.expired():
-                deadline.reschedule(0.0)
+        self.bodies.drain()
 
-    async def read_body(self, exchange: Exchange) -> bytes:
-        """The body of a request, for as long as new work is taken. Raises ShuttingDownError, and
-        what `http.read_body` does."""
-        try:
-            return await read_body(exchange.scope, exchange.receive, self._limits, self._bodies)
-        except SlowRequestError:
-            exchange.headers.append((b"connection", b"close"))  # the rest of it is not read
-            if self._is_draining:
-                raise _shutting_down() from None
-            raise
+    async def prepared(self, timeout_s: float) -> None:
+        """Returns when every request that was let in has gone to the engine or has been refused,
+        and after `timeout_s` at the latest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._all_prepared.wait()
 
     def check(self) -> None:
         """For new work. Raises ShuttingDownError or ModelUnavailableError."""
         if self._is_draining:
-            raise _shutting_down()
+            raise ShuttingDownError()
         self.check_engine()
 
     def check_room(self, num_sequences: int = 1, num_preparing: int = 0) -> None:
@@ -225,7 +226,7 @@ class Admission:
         Raises ShuttingDownError or ModelUnavailableError."""
         state = self._engine.state
         if state in (EngineState.DRAINING, EngineState.STOPPED):
-            raise _shutting_down()
+            raise ShuttingDownError()
         if state is EngineState.STARTING:
             raise ModelUnavailableError("The model is still loading.", retry_after_ms=2000)
         if state is EngineState.DEAD:
@@ -237,7 +238,3 @@ class Admission:
         if wait_s is None:
             return _RETRY_FULL_MS
         return min(max(math.ceil(wait_s * 1000), _RETRY_FULL_MS), _MAX_RETRY_FULL_MS)
-
-
-def _shutting_down() -> ShuttingDownError:
-    return ShuttingDownError("The server is shutting down.", retry_after_ms=5000)

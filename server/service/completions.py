@@ -104,7 +104,7 @@ class CompletionRoutes:
     async def _serve(self, exchange: Exchange, prepare: Prepare) -> None:
         caller = exchange.caller
         self._admission.check()
-        body = await self._admission.read_body(exchange)
+        body = await self._admission.bodies.read(exchange)
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(body)):

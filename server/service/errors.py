@@ -207,10 +207,16 @@ class ModelUnavailableError(ServiceError):
 
 
 class ShuttingDownError(ServiceError):
+    """The server takes no new work, or could not end this work in time."""
+
     code = "shutting_down"
     http_status = 503
     retryable = True
     openai_type = "server_error"
+    default_retry_ms = 5000
+
+    def __init__(self) -> None:
+        super().__init__("The server is shutting down.", message_zh="服务器正在关闭。")
 
 
 class SlowRequestError(ServiceError):
@@ -238,7 +244,7 @@ def from_engine(error: engine_api.EngineError, *, prompt_param: str = "messages"
         case engine_api.OverloadedError():
             return QueueFullError(str(error), retry_after_ms=int(error.retry_after_s * 1000))
         case engine_api.ShuttingDownError():
-            return ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+            return ShuttingDownError()
         case engine_api.EngineDeadError():
             return ModelUnavailableError("The engine has failed; the server must be restarted.")
         case _:

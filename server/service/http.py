@@ -1,4 +1,4 @@
-"""Plain ASGI for the hot routes: read a body, send a reply, notice a client that goes away.
+"""Plain ASGI for the hot routes: send a reply, notice a client that goes away.
 
 No framework object and no middleware stands between a route and `send`: each wrapper costs a
 coroutine per event and stream.
@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from server.service.errors import BadRequestError, BodyTooLargeError, ServiceError, SlowRequestError
+from server.service.errors import BadRequestError, ServiceError
 from server.service.ids import new_hex
-from server.service.limits import ServiceLimits
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,8 +24,6 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-_DRAINED = 8 << 20
-"""Bytes beyond the limit that are still taken before the connection is cut."""
 _SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
 
@@ -68,41 +65,6 @@ def request_id(scope: Scope) -> bytes:
     if given is not None and _SAFE_ID.fullmatch(given):
         return given
     return new_hex(8).encode()
-
-
-async def read_body(
-    scope: Scope, receive: Receive, limits: ServiceLimits, deadlines: set[asyncio.Timeout]
-) -> bytes:
-    """The whole request body. While it comes, its deadline stands in `deadlines`, for whoever
-    cannot wait so long. Raises BodyTooLargeError, SlowRequestError, ClientGoneError."""
-    limit = limits.max_body_bytes
-    declared = header(scope, b"content-length")
-    is_hopeless = declared is not None and declared.isdigit() and int(declared) > limit + _DRAINED
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(limits.body_timeout_s) as deadline:
-            deadlines.add(deadline)
-            while not is_hopeless:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGoneError
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                # A client that is cut while it sends never reads the reply: so a body a little
-                # too large is taken to its end and dropped.
-                if size <= limit:
-                    chunks.append(chunk)
-                is_hopeless = size > limit + _DRAINED
-                if not message.get("more_body", False):
-                    break
-    except TimeoutError:
-        raise SlowRequestError("The request body did not arrive in time.") from None
-    finally:
-        deadlines.discard(deadline)
-    if is_hopeless or size > limit:
-        raise BodyTooLargeError(f"The request body is larger than {limit} bytes.")
-    return b"".join(chunks)
 
 
 def read_json_object(body: bytes) -> dict[str, Any]:

@@ -57,7 +57,8 @@ class ServiceLimits:
     """How long a run that is not to outlive its readers goes on without one."""
     heartbeat_s: float = 10.0
     send_timeout_s: float = 20.0
-    body_timeout_s: float = 30.0
+    body_timeout_s: float = 60.0
+    """Of a whole body; of one that the rest of the site reads, between two parts of it."""
     request_timeout_s: float = 600.0
     hello_timeout_s: float = 10.0
     drain_timeout_s: float = 8.0

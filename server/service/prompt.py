@@ -12,7 +12,7 @@ from typing import TypeVar
 from engine.api import Engine, Tokenizer
 from server.service.chat_template import ChatTemplate
 from server.service.continuation import final_text
-from server.service.errors import BadRequestError, PromptTooLongError
+from server.service.errors import BadRequestError, PromptTooLongError, ShuttingDownError
 from server.service.messages import ChatMessage
 from server.service.template_options import NEW_TURN, TemplateOptions
 from server.service.turns import to_turns
@@ -49,8 +49,11 @@ class PromptBuilder:
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="tokenizer")
         self._large_pool = ThreadPoolExecutor(1, thread_name_prefix="large-tokenizer")
         self._template: ChatTemplate | None = None
+        self._is_closed = False
 
     def close(self) -> None:
+        """Takes no more work, and drops what no thread has begun. Idempotent."""
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._large_pool.shutdown(wait=False, cancel_futures=True)
 
@@ -143,9 +146,19 @@ class PromptBuilder:
         return self._template
 
     async def in_pool(self, work: Callable[[], Result], num_chars: int) -> Result:
-        """Does slow work over so much text in a thread of its kind."""
+        """Does slow work over so much text in a thread of its kind. Raises ShuttingDownError for
+        work that no thread has begun when the builder is closed."""
+        if self._is_closed:
+            raise ShuttingDownError()
         pool = self._large_pool if num_chars > _LARGE_CHARS else self._pool
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        future = pool.submit(work)
+        task = asyncio.current_task()
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if self._is_closed and future.cancelled() and not (task and task.cancelling()):
+                raise ShuttingDownError() from None
+            raise
 
 
 def _num_chars(message: ChatMessage) -> int:

@@ -35,7 +35,7 @@ class ResponseRoutes:
     async def create(self, exchange: Exchange) -> None:
         caller = exchange.caller
         self._admission.check()
-        raw = await self._admission.read_body(exchange)
+        raw = await self._admission.bodies.read(exchange)
         async with watch_client(exchange.receive):
             with self._admission.enter(caller.user) as ticket:
                 async with self._generation.gate.place(len(raw)):

@@ -171,7 +171,7 @@ class ServiceRoutes:
 
         try:
             self._service.origins.check(scope, is_api=False)
-            await self._fallback(scope, receive, note)
+            await self._fallback(scope, self._service.admission.bodies.awaited(exchange), note)
         except ConnectionError:
             exchange.detail = FinishType.CLIENT_GONE.value
         except ServiceError as error:

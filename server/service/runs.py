@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from engine.api import FinishType
@@ -89,7 +89,7 @@ class RunRegistry:
         if key is not None and (known := self._keys.get((owner, key))) is not None:
             return known
         if self._is_closed:
-            raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+            raise ShuttingDownError()
         if conversation is not None and self.active_in(conversation) is not None:
             raise ConversationBusyError("This conversation is still answering.")
         if len(self.active(owner)) >= (limit := self._limits.max_runs_per_user):
@@ -118,10 +118,15 @@ class RunRegistry:
 
     def active_in(self, conversation: str) -> Run | None:
         """The run that answers in a conversation, if one has not ended."""
-        for run in self._tasks.values():
-            if run.conversation == conversation and not run.is_finished:
-                return run
-        return None
+        return next(iter(self.active_in_any((conversation,))), None)
+
+    def active_in_any(self, conversations: Collection[str]) -> list[Run]:
+        """The runs that answer in any of these conversations and have not ended."""
+        return [
+            run
+            for run in self._tasks.values()
+            if run.conversation in conversations and not run.is_finished
+        ]
 
     @property
     def num_running(self) -> int:
@@ -146,7 +151,7 @@ class RunRegistry:
         await self._wait(_LAST_WORDS_S)
         for run in list(self._tasks.values()):
             log.error("run %s could not be ended", run.id)
-            run.fail(ShuttingDownError("The server is shutting down."))
+            run.fail(ShuttingDownError())
         for kept in self._ended.values():
             kept.timer.cancel()
         self._ended.clear()
@@ -169,7 +174,7 @@ class RunRegistry:
                 log.error("run %s: its task returned without a finish", run.id)
                 run.fail(InternalError("The answer ended without a result."))
         except asyncio.CancelledError:
-            run.fail(ShuttingDownError("The server is shutting down."))
+            run.fail(ShuttingDownError())
             raise
         except Exception as error:
             if not isinstance(error, ServiceError):

@@ -126,9 +126,9 @@ class Service:
         loop = asyncio.get_running_loop()
         grace_until = loop.time() + grace_s
         self.admission.drain()
-        # The engine takes no new requests once it shuts down, but a run that was accepted may
-        # still be looking for its passages.
-        await self.runs.drain(grace_s)
+        # The engine takes no new requests once it shuts down, but what was accepted may still be
+        # tokenized, and a run may be looking for its passages.
+        await asyncio.gather(self.runs.drain(grace_s), self.admission.prepared(grace_s))
         left_s = max(0.0, grace_until - loop.time())
         await asyncio.gather(self.runs.shutdown(0), self.engine.shutdown(left_s))
         await self.sockets.shutdown(_FAREWELL_S)

@@ -83,7 +83,7 @@ class TokenizeRoutes:
     async def _read(self, exchange: Exchange, kind: type[Body]) -> Body:
         """The checked body. Raises ServiceError."""
         self._admission.check()
-        raw = read_json_object(await self._admission.read_body(exchange))
+        raw = read_json_object(await self._admission.bodies.read(exchange))
         try:
             body = msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:

@@ -282,7 +282,7 @@ class Library:
 
     def _check_open(self) -> None:
         if self._is_stopping:
-            raise ShuttingDownError("The server is shutting down.", retry_after_ms=5000)
+            raise ShuttingDownError()
 
     async def _put(self, material: Material) -> ImportedFile:
         file = ImportedFile(material.name, material_id=material.id)

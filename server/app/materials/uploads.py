@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,13 +16,11 @@ from server.app.materials.errors import MaterialError
 from server.app.materials.files import MaterialFiles, StagedFile
 from server.app.materials.naming import shown_name
 from server.app.materials.upload_errors import NotAnUploadError
-from server.service.errors import BadRequestError, BodyTooLargeError, SlowRequestError
+from server.service.errors import BadRequestError, BodyTooLargeError
 
 FIELD = "file"
 _MAX_FIELDS = 20
 _MAX_FIELD_BYTES = 1024
-_IDLE_S = 60.0
-"""How long nothing may come before the upload is given up."""
 _MIB = 1024 * 1024
 
 
@@ -58,7 +55,7 @@ async def receive(
 ) -> AsyncIterator[Upload]:
     """The upload; at the end of the block, what nobody has kept of it is removed. A zip file may
     be as large as the upload. Raises NotAnUploadError, BadRequestError, BodyTooLargeError,
-    SlowRequestError, StorageFullError."""
+    StorageFullError, and what the request's `receive` does."""
     if (
         request.headers.get("content-type", "").partition(";")[0].strip().lower()
         != "multipart/form-data"
@@ -122,11 +119,7 @@ def _counted(request: Request, limits: UploadLimits) -> Receive:
 
     async def receive() -> Message:
         nonlocal num_bytes
-        try:
-            async with asyncio.timeout(_IDLE_S):
-                message = await request.receive()
-        except TimeoutError:
-            raise SlowRequestError("The upload did not go on in time.") from None
+        message = await request.receive()
         num_bytes += len(message.get("body", b""))
         if num_bytes > limits.max_bytes:
             raise _too_large(limits)

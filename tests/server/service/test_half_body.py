@@ -23,8 +23,9 @@ async def half_sent(server: Server, path: str) -> AsyncIterator[asyncio.StreamRe
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n"
     writer.write(head.encode() + b'{"prompt": "a')
-    bodies = server.service.admission.num_bodies
-    await eventually(lambda: server.service.admission.num_bodies > bodies)
+    bodies = server.service.admission.bodies
+    num_before = bodies.num_awaited
+    await eventually(lambda: bodies.num_awaited > num_before)
     try:
         yield reader
     finally:
@@ -46,7 +47,7 @@ async def test_a_drain_does_not_wait_for_it(path: str) -> None:
         assert status == b"HTTP/1.1 503 Service Unavailable"
         assert b"shutting_down" in data
         assert b"connection: close" in data
-        assert server.service.admission.num_bodies == 0
+        assert server.service.admission.bodies.num_awaited == 0
 
 
 async def test_it_is_told_when_its_time_is_over() -> None:
