@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -59,7 +60,7 @@ from server.app.conversation_fields import (
 from server.app.pages import choose_language
 from server.app.record_query import zone_of
 from server.app.records import export_jsonl, message_json, time_json
-from server.app.run_end import end_run
+from server.app.run_end import end_runs, leave_runs
 from server.app.snippets import beginning, snippet
 from server.app.titles import file_name
 from server.service.auth import UserId
@@ -182,10 +183,10 @@ class ConversationApi:
         """Deletes a conversation; an answer that still runs in it is stopped first."""
         user = person_of(request).user
         conversation = await self._own(user, request)
-        active = self._runs.active_in(conversation.id)
-        if active is not None:
-            await end_run(active)
+        running = partial(self._runs.active_in_any, (conversation.id,))
+        await end_runs(running)
         await self._conversations.delete(user, conversation.id)
+        leave_runs(running)
         self._sessions.deleted(user, conversation=conversation.id)
         return Response(status_code=204)
 

@@ -23,7 +23,6 @@ from server.service.errors import (
     BadRequestError,
     ConversationBusyError,
     NotFoundError,
-    UnauthorizedError,
 )
 from server.service.generation import GenerationOptions
 from server.service.messages import Carry, Regenerate
@@ -31,7 +30,7 @@ from server.service.runs import Run
 from server.service.usage import usage_json
 from server.service.user_sessions import UserSessions
 from server.store.conversations import Conversations
-from server.store.messages import Messages, UserGoneError
+from server.store.messages import Messages
 from server.store.schema import Conversation, MessageState
 
 
@@ -69,16 +68,13 @@ class Carrying:
         title = next_title(conversation.title)
         stored = await self._messages.answer_to_client_id(user, message.id)
         if stored is None:
-            try:
-                new, summary = await self._conversations.carry(
-                    user,
-                    course_id=course_id,
-                    title=title,
-                    carried_from=message.message,
-                    client_id=message.id,
-                )
-            except UserGoneError:
-                raise UnauthorizedError("This account was deleted.") from None
+            new, summary = await self._conversations.carry(
+                user,
+                course_id=course_id,
+                title=title,
+                carried_from=message.message,
+                client_id=message.id,
+            )
         elif stored.role != "summary":
             raise BadRequestError("This id was that of another message.", param="id")
         else:

@@ -31,22 +31,23 @@ from server.service.errors import (
     BadRequestError,
     ConversationBusyError,
     NotFoundError,
+    ServiceError,
     UnauthorizedError,
 )
 from server.service.generation import GenerationOptions
 from server.service.limits import ServiceLimits
 from server.service.messages import Ask, Carry, Continue, Count, Edit, Feedback, Regenerate, Undo
-from server.service.runs import Run, RunRegistry
+from server.service.runs import Produce, Run, RunRegistry
 from server.service.usage import usage_json
 from server.service.user_sessions import UserSessions
 from server.service.validation import refuse_nul
 from server.store.conversations import Conversations
 from server.store.messages import (
     AnswerChangedError,
+    GoneError,
     Messages,
     NoSeamError,
     Opened,
-    UserGoneError,
 )
 from server.store.schema import Conversation, Message, MessageState
 from server.store.seams import Part, part_of
@@ -109,7 +110,7 @@ class ChatApp:
                     run, Asked(user, opened, course_id, message.text, options)
                 )
 
-        return self._runs.open(user, produce, key=message.id, conversation=message.conversation)
+        return self._start(user, produce, key=message.id, conversation=message.conversation)
 
     async def continue_(self, user: UserId, message: Continue) -> Run:
         """Goes on with a cut answer, token-exactly; its text grows. A repeated message is told
@@ -142,7 +143,7 @@ class ChatApp:
             self._announce(run, opened, conversation.title)
             await self._answering.extend(run, answer, question.text, course_id, options)
 
-        return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
+        return self._start(user, produce, key=message.id, conversation=conversation.id)
 
     async def regenerate(self, user: UserId, message: Regenerate) -> Run:
         """Answers a question once more: `message` is the question or one of its answers, and
@@ -167,7 +168,7 @@ class ChatApp:
                     run, Asked(user, opened, course_id, question.text, options)
                 )
 
-        return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
+        return self._start(user, produce, key=message.id, conversation=conversation.id)
 
     async def edit(self, user: UserId, message: Edit) -> Run:
         """Asks a changed question in place of an earlier one: a branch beside it."""
@@ -195,7 +196,7 @@ class ChatApp:
                     run, Asked(user, opened, course_id, message.text, options)
                 )
 
-        return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
+        return self._start(user, produce, key=message.id, conversation=conversation.id)
 
     async def carry(self, user: UserId, message: Carry) -> Run:
         """Begins a conversation with a summary of the one that ends with an answer."""
@@ -213,7 +214,7 @@ class ChatApp:
                 run, message, conversation=conversation, course_id=course_id, options=options
             )
 
-        return self._runs.open(user, produce, key=message.id)
+        return self._start(user, produce, key=message.id)
 
     async def _summarise_again(self, user: UserId, message: Regenerate, summary: Message) -> Run:
         conversation = await self._conversation(user, summary.conversation_id)
@@ -223,7 +224,7 @@ class ChatApp:
         async def produce(run: Run) -> None:
             await self._carrying.write_again(run, message, summary.id, options)
 
-        return self._runs.open(user, produce, key=message.id, conversation=conversation.id)
+        return self._start(user, produce, key=message.id, conversation=conversation.id)
 
     async def feedback(self, user: UserId, message: Feedback) -> None:
         """Stores what the user thinks of an answer; `none` takes it back."""
@@ -324,6 +325,19 @@ class ChatApp:
         filled.to_params(self._limits)
         return filled
 
+    def _start(
+        self, user: UserId, produce: Produce, *, key: str, conversation: str | None = None
+    ) -> Run:
+        """`RunRegistry.open` for something that may be deleted while it goes on."""
+
+        async def told(run: Run) -> None:
+            try:
+                await produce(run)
+            except GoneError as error:
+                raise _gone(error) from None
+
+        return self._runs.open(user, told, key=key, conversation=conversation)
+
     async def _open(
         self,
         run: Run,
@@ -340,10 +354,7 @@ class ChatApp:
         await self._answering.settle()
         stored = await self._messages.answer_to_client_id(user, client_id)
         if stored is None:
-            try:
-                opened = await opening()
-            except UserGoneError:
-                raise UnauthorizedError("This account was deleted.") from None
+            opened = await opening()
         elif is_answered(stored):
             await self._replay(run, user, client_id, stored)
             return None
@@ -379,3 +390,9 @@ class ChatApp:
         opened = Opened(answer.conversation_id, question.id, answer.id, question.parent_id)
         accept(run, client_id, opened)
         tell_again(run, client_id, answer, passages, usage, part)
+
+
+def _gone(error: GoneError) -> ServiceError:
+    if error.what == "user":
+        return UnauthorizedError("This account was deleted.")
+    return NotFoundError(f"This {error.what} was deleted.", param=error.what)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from server.app.run_end import end_run
-from server.service.runs import Run, RunRegistry
+from server.app.run_end import end_runs, leave_runs
+from server.service.runs import RunRegistry
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.materials import Materials
@@ -34,17 +35,14 @@ class CourseRemoval:
 
     async def remove(self, course: Course) -> None:
         """Ends what is being answered, then deletes conversations, materials and the course, in
-        this order: what fails in between leaves a course that can be removed again. Raises
-        ConversationBusyError."""
-        while running := await self._running(course.id):
-            for run in running:
-                await end_run(run)
-        await self._conversations.delete_of_course(course.id)
-        for card in await self._materials.of_course(course.id):
-            await self._remove_material(card.material.id)
-        await self._courses.delete(course.id)
-
-    async def _running(self, course_id: str) -> list[Run]:
-        """Also what began while others were ended."""
-        ids = await self._courses.conversation_ids(course_id)
-        return [run for id in ids if (run := self._runs.active_in(id)) is not None]
+        this order: what fails in between leaves a course that can be removed again. What comes
+        into the course meanwhile goes with it. Raises ConversationBusyError."""
+        is_removed = False
+        while not is_removed:
+            ids = frozenset(await self._courses.conversation_ids(course.id))
+            await end_runs(partial(self._runs.active_in_any, ids))
+            deleted = frozenset(await self._conversations.delete_of_course(course.id))
+            leave_runs(partial(self._runs.active_in_any, deleted))
+            for card in await self._materials.of_course(course.id):
+                await self._remove_material(card.material.id)
+            is_removed = await self._courses.delete(course.id)

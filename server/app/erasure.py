@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from server.app.account_sessions import AccountSessions
-from server.app.run_end import end_run
+from server.app.run_end import end_runs, leave_runs
 from server.service.auth import UserId
 from server.service.runs import RunRegistry
 from server.store.conversations import Conversations
@@ -27,7 +29,7 @@ class Erasure:
         Raises ConversationBusyError when an answer does not end: then nothing is deleted, and the
         call may be repeated."""
         await self._sessions.end_all(user)
-        while running := self._runs.active(user):
-            for run in running:
-                await end_run(run)
+        running = partial(self._runs.active, user)
+        await end_runs(running)
         await self._conversations.erase_user(user)
+        leave_runs(running)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from server.store.schema import MessageState
 
@@ -87,5 +87,9 @@ class Outcome:
     """By number of passage: the cited ones, with what of each supports the answer."""
 
 
-class UserGoneError(Exception):
-    """The question's user was deleted while it was on its way."""
+class GoneError(Exception):
+    """What a question, an answer or a summary belongs to was deleted while it was on its way."""
+
+    def __init__(self, what: Literal["user", "course", "conversation"]) -> None:
+        super().__init__(what)
+        self.what = what

@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from server.store.analysis import QueryUnit, fold
-from server.store.answer_values import UserGoneError
+from server.store.answer_values import GoneError
 from server.store.column_types import utc_now
 from server.store.database import Database
 from server.store.ids import batches
 from server.store.passage_index import record_index
-from server.store.schema import Conversation, Message, MessageState, User
+from server.store.schema import Conversation, Course, Message, MessageState, User
 
 _MOST_FOUND = 2000
 """Conversations that a search looks at, the newest ones."""
+_SHARED: dict[str, Any] = {"read": True, "key_share": True}
+"""For a row that may be changed by others meanwhile, and not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,12 @@ class Conversations:
         self, user_id: str, *, course_id: str, title: str, carried_from: str, client_id: str
     ) -> tuple[str, str]:
         """Stores a new conversation that begins with an empty summary, `running`, of another one
-        up to the message `carried_from`. Returns the ids of both. Raises UserGoneError."""
+        up to the message `carried_from`. Returns the ids of both. Raises GoneError."""
         async with self._database.transaction() as session:
             conversation = Conversation(
                 user_id=user_id, course_id=course_id, title=title, carried_from=carried_from
             )
-            session.add(conversation)
-            try:
-                await session.flush()
-            except IntegrityError as error:
-                raise UserGoneError(user_id) from error
+            await put_conversation(session, conversation)
             summary = Message(
                 conversation_id=conversation.id,
                 role="summary",
@@ -144,9 +142,10 @@ class Conversations:
             return conversation.id, summary.id
 
     async def summarise_again(self, summary_id: str, *, client_id: str) -> None:
-        """Marks a summary that came to nothing as `running` again, asked for under `client_id`."""
+        """Marks a summary that came to nothing as `running` again, asked for under `client_id`.
+        Raises GoneError."""
         async with self._database.transaction() as session:
-            await session.execute(
+            found = await session.scalar(
                 update(Message)
                 .where(Message.id == summary_id)
                 .values(
@@ -156,7 +155,10 @@ class Conversations:
                     client_id=client_id,
                     updated_at=utc_now(),
                 )
+                .returning(Message.id)
             )
+            if found is None:
+                raise GoneError("conversation")
 
     async def source_of(self, conversation: Conversation) -> Conversation | None:
         """The conversation of the same user that this one carries on, if it is still there."""
@@ -207,7 +209,7 @@ class Conversations:
                     Conversation.id == conversation_id, Conversation.user_id == user_id
                 ),
             )
-        return deleted > 0
+        return bool(deleted)
 
     async def delete_older(
         self, days: Mapping[str | None, int], now: datetime, *, most: int
@@ -226,16 +228,17 @@ class Conversations:
         if not is_old:
             return 0
         async with self._database.transaction() as session:
-            return await self._delete(
+            deleted = await self._delete(
                 session,
                 select(Conversation.id)
                 .where(or_(*is_old))
                 .order_by(Conversation.updated_at)
                 .limit(most),
             )
+        return len(deleted)
 
-    async def delete_of_course(self, course_id: str) -> int:
-        """Deletes every conversation about a course, with its records. Returns how many."""
+    async def delete_of_course(self, course_id: str) -> Sequence[str]:
+        """Deletes every conversation about a course, with its records. Returns their ids."""
         async with self._database.transaction() as session:
             return await self._delete(
                 session, select(Conversation.id).where(Conversation.course_id == course_id)
@@ -250,8 +253,9 @@ class Conversations:
             )
             await session.execute(delete(User).where(User.id == user_id))
 
-    async def _delete(self, session: AsyncSession, query: Select[str]) -> int:
-        """Deletes conversations, and their words, which no foreign key holds."""
+    async def _delete(self, session: AsyncSession, query: Select[str]) -> Sequence[str]:
+        """Deletes conversations, and their words, which no foreign key holds. Returns their
+        ids."""
         ids = (await session.scalars(query)).all()
         for batch in batches(ids):
             answers = await session.scalars(
@@ -261,7 +265,21 @@ class Conversations:
             )
             await self._records.forget(session, answers.all())
             await session.execute(delete(Conversation).where(Conversation.id.in_(batch)))
-        return len(ids)
+        return ids
+
+
+async def put_conversation(session: AsyncSession, conversation: Conversation) -> None:
+    """Stores a new conversation. Raises GoneError where its user or its course is gone."""
+    # Locked: neither goes before the transaction ends.
+    course_id = conversation.course_id
+    if await session.get(User, conversation.user_id, with_for_update=_SHARED) is None:
+        raise GoneError("user")
+    if course_id is not None:
+        course = await session.get(Course, course_id, with_for_update=_SHARED)
+        if course is None:
+            raise GoneError("course")
+    session.add(conversation)
+    await session.flush()
 
 
 def _summaries(

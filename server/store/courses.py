@@ -113,8 +113,16 @@ class Courses:
             )
             return found.all()
 
-    async def delete(self, course_id: str) -> None:
-        """Deletes a course with its people's places. Its materials and conversations must be gone:
-        what is searched of them is not here."""
+    async def delete(self, course_id: str) -> bool:
+        """Deletes a course with its people's places. False, and nothing is deleted, where it has
+        materials or conversations: what is searched of them is not here."""
         async with self._database.transaction() as session:
+            # Locked: nothing comes into it before the transaction ends.
+            await session.get(Course, course_id, with_for_update=True)
+            for table in (Material, Conversation):
+                if await session.scalar(
+                    select(table.id).where(table.course_id == course_id).limit(1)
+                ):
+                    return False
             await session.execute(delete(Course).where(Course.id == course_id))
+            return True

@@ -14,19 +14,19 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
 
 from server.store.answer_values import (
+    GoneError,
     Opened,
     Outcome,
     Partial,
     PassageSnapshot,
     Prepared,
-    UserGoneError,
 )
 from server.store.column_types import utc_now
+from server.store.conversations import put_conversation
 from server.store.database import Database
 from server.store.ids import batches
 from server.store.schema import (
@@ -50,6 +50,7 @@ from server.store.seams import (
 __all__ = [
     "INTERRUPTED_DETAIL",
     "AnswerChangedError",
+    "GoneError",
     "Messages",
     "NoSeamError",
     "Opened",
@@ -57,7 +58,6 @@ __all__ = [
     "Partial",
     "PassageSnapshot",
     "Prepared",
-    "UserGoneError",
 ]
 
 INTERRUPTED_DETAIL = {"type": "interrupted"}
@@ -98,18 +98,13 @@ class Messages:
         becomes a user with the first question.
 
         Without `parent_id` the question follows the conversation's latest answer, or, with
-        `follow_latest` false, starts a branch at the top. Raises UserGoneError for who is no guest
-        and no user."""
+        `follow_latest` false, starts a branch at the top. Raises GoneError."""
         async with self._database.transaction() as session:
             if conversation_id is None:
                 if is_guest:
                     await self._put_guest(session, user_id)
                 conversation = Conversation(user_id=user_id, course_id=course_id, title=title)
-                session.add(conversation)
-                try:
-                    await session.flush()
-                except IntegrityError as error:
-                    raise UserGoneError(user_id) from error
+                await put_conversation(session, conversation)
                 conversation_id = conversation.id
             else:
                 # The update locks the conversation, so that two questions at once follow each
@@ -125,18 +120,18 @@ class Messages:
             return await _open_answer(session, question, client_id)
 
     async def open_answer(self, question_id: str, *, client_id: str | None = None) -> Opened:
-        """Stores one more empty answer to a question. Raises LookupError: no such question."""
+        """Stores one more empty answer to a question. Raises GoneError: no such question."""
         async with self._database.transaction() as session:
             question = await session.get(Message, question_id)
             if question is None:
-                raise LookupError(question_id)
+                raise GoneError("conversation")
             await _touch(session, question.conversation_id)
             return await _open_answer(session, question, client_id)
 
     async def reopen(self, answer: Message, *, options: dict[str, Any], client_id: str) -> None:
         """Marks an ended answer `running` again; behind its text, as it was read, a new part
         begins, made with `options`, found again under `client_id` (`seams.part_of`). Raises
-        AnswerChangedError when it was changed since."""
+        AnswerChangedError when it was changed since, GoneError."""
         async with self._database.transaction() as session:
             await begin_part(session, answer.id, answer.updated_at, options, client_id)
             await _touch(session, answer.conversation_id)
@@ -157,9 +152,9 @@ class Messages:
         self._on_end(answer_id)
 
     async def prepare(self, answer_id: str, prepared: Prepared) -> None:
-        """Stores what the model is about to be given."""
+        """Stores what the model is about to be given. Raises GoneError."""
         async with self._database.transaction() as session:
-            await session.execute(
+            found = await session.scalar(
                 update(Message)
                 .where(Message.id == answer_id)
                 .values(
@@ -170,7 +165,10 @@ class Messages:
                     not_found=prepared.not_found,
                     updated_at=utc_now(),
                 )
+                .returning(Message.id)
             )
+            if found is None:
+                raise GoneError("conversation")
             await session.execute(
                 delete(MessagePassage).where(MessagePassage.message_id == answer_id)
             )
@@ -322,9 +320,11 @@ class Messages:
             return list(rows)
 
     async def path(self, message_id: str) -> list[Message]:
-        """The messages from the top of the conversation down to this one."""
+        """The messages from the top of the conversation down to this one. Raises GoneError."""
         async with self._database.session() as session:
-            message = await session.get_one(Message, message_id)
+            message = await session.get(Message, message_id)
+            if message is None:
+                raise GoneError("conversation")
             # Other branches may be many times the path: of them only the parents are read.
             pairs = await session.execute(
                 select(Message.id, Message.parent_id).where(
@@ -409,6 +409,11 @@ async def _latest_answer(session: AsyncSession, conversation_id: str) -> str | N
 
 
 async def _touch(session: AsyncSession, conversation_id: str) -> None:
-    await session.execute(
-        update(Conversation).where(Conversation.id == conversation_id).values(updated_at=utc_now())
+    found = await session.scalar(
+        update(Conversation)
+        .where(Conversation.id == conversation_id)
+        .values(updated_at=utc_now())
+        .returning(Conversation.id)
     )
+    if found is None:
+        raise GoneError("conversation")

@@ -17,6 +17,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import undefer
 
+from server.store.answer_values import GoneError
 from server.store.column_types import utc_now
 from server.store.schema import Message, MessagePassage, MessageState
 
@@ -78,9 +79,12 @@ async def begin_part(
 ) -> None:
     """Marks an answer `running` again and keeps what it was when it was read, at `seen_at`, its
     `updated_at`. `options` are those of the part that begins, `client_id` its idempotency key: a
-    part of the same key in which nothing was written gives way to it. Raises AnswerChangedError."""
+    part of the same key in which nothing was written gives way to it. Raises AnswerChangedError,
+    GoneError."""
     answer = await locked(session, answer_id)
-    if answer is None or answer.updated_at != seen_at or answer.state == MessageState.RUNNING:
+    if answer is None:
+        raise GoneError("conversation")
+    if answer.updated_at != seen_at or answer.state == MessageState.RUNNING:
         raise AnswerChangedError(answer_id)
     before = part_of(answer, client_id)
     if before and before.is_last and before.num_tokens == len(answer.token_ids or ()):

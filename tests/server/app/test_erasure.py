@@ -16,7 +16,7 @@ from server.store.column_types import utc_now
 from server.store.conversations import Conversations
 from server.store.courses import Courses
 from server.store.database import Database
-from server.store.messages import Messages, UserGoneError
+from server.store.messages import GoneError, Messages
 from server.store.schema import (
     Conversation,
     Enrolment,
@@ -99,7 +99,7 @@ async def test_a_deleted_account_does_not_come_back_by_a_late_question(
         run = await site.app.chat.ask(student, site.ask())
         assert (await events_of(run))["error"][0]["code"] == "unauthorized"
         messages = Messages(site.app.database)
-        with pytest.raises(UserGoneError):
+        with pytest.raises(GoneError):
             await messages.open_question(student, "?", course_id=None, is_guest=False)
         assert await count(site.app.database, User) == 0
 

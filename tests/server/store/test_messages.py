@@ -12,6 +12,7 @@ from server.store.courses import Courses
 from server.store.database import Database
 from server.store.messages import (
     AnswerChangedError,
+    GoneError,
     Messages,
     NoSeamError,
     Opened,
@@ -102,7 +103,7 @@ async def test_another_answer_is_a_sibling(messages: Messages) -> None:
     second = await messages.open_answer(first.question_id)
     assert second.question_id == first.question_id
     assert second.answer_id != first.answer_id
-    with pytest.raises(LookupError):
+    with pytest.raises(GoneError):
         await messages.open_answer("nowhere")
 
 
