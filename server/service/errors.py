@@ -216,7 +216,7 @@ class ShuttingDownError(ServiceError):
     default_retry_ms = 5000
 
     def __init__(self) -> None:
-        super().__init__("The server is shutting down.", message_zh="服务器正在关闭。")
+        super().__init__("The server is shutting down.")
 
 
 class SlowRequestError(ServiceError):

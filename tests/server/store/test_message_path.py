@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event, inspect
-from sqlalchemy.exc import NoResultFound
 
 from server.store.database import Database
-from server.store.messages import Messages
+from server.store.messages import GoneError, Messages
 from server.store.schema import Conversation, Message, User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -77,5 +76,5 @@ async def test_a_path_longer_than_a_statement_holds_is_whole(database: Database)
 
 
 async def test_what_is_not_there_has_no_path(database: Database) -> None:
-    with pytest.raises(NoResultFound):
+    with pytest.raises(GoneError):
         await Messages(database).path("nowhere")
