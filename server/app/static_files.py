@@ -89,13 +89,14 @@ class StaticTree:
             return Response("Not found", 404, media_type="text/plain")
         headers = {
             "Cache-Control": _IMMUTABLE if current else _REVALIDATE,
-            "ETag": file.etag,
             "Vary": "Accept-Encoding",
             "X-Content-Type-Options": "nosniff",
             "Cross-Origin-Resource-Policy": "same-origin",
         }
-        if file.etag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
+        if not current:  # what never changes is not asked for again, and needs no tag
+            headers["ETag"] = file.etag
+            if file.etag in request.headers.get("if-none-match", ""):
+                return Response(status_code=304, headers=headers)
         body = file.body
         if file.gzip_body is not None and "gzip" in request.headers.get("accept-encoding", ""):
             body = file.gzip_body
@@ -112,7 +113,7 @@ def _read(path: Path) -> StaticFile:
     body = path.read_bytes()
     suffix = path.suffix.lower()
     media_type = _MEDIA_TYPES.get(suffix) or mimetypes.guess_type(path.name)[0] or "text/plain"
-    gzip_body = gzip.compress(body, 6, mtime=0) if suffix in _COMPRESSED else None
+    gzip_body = gzip.compress(body, 9, mtime=0) if suffix in _COMPRESSED else None
     if gzip_body is not None and len(gzip_body) > 0.9 * len(body):
         gzip_body = None
     etag = f'"{hashlib.sha256(body).hexdigest()[:_HASH_CHARS]}"'

@@ -10,6 +10,7 @@ from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import ScriptedPeer, wait_until
 from tests.e2e.browser.test_lost_receipts import answered, keep_stored, press
 
+EDITS = "Object.keys(localStorage).filter((key) => key.startsWith('lectern.edit.'))"
 PENDING, REFUSED = "Waits until the server takes it", "The server did not take it"
 
 
@@ -136,3 +137,144 @@ def test_the_list_is_in_a_phone_s_drawer(open_chat: OpenChat) -> None:
     unsent(chat).last.click()
     expect(chat.questions).to_contain_text(["number 0"])
     expect(chat.page.locator("#sidebar")).not_to_have_class("is-open")
+
+
+def refuse_one(chat: ChatPage, peer: ScriptedPeer, text: str) -> None:
+    """A question that is refused where it stands."""
+    peer.ignore()
+    num_sent = len(peer.sent("ask"))
+    chat.ask(text)
+    wait_until(chat.page, lambda: len(peer.sent("ask")) > num_sent)
+    refuse(peer, str(peer.sent("ask")[-1]["id"]))
+    expect(chat.answer.locator(".notice-red")).to_contain_text("Too many people are asking")
+
+
+def discard(chat: ChatPage) -> None:
+    """The last answer's question, which was refused."""
+    press("Discard")(chat)
+    dialog = chat.page.get_by_role("alertdialog")
+    dialog.get_by_role("button", name="Discard").click()
+    expect(dialog).to_have_count(0)
+
+
+def test_one_that_was_refused_outlives_a_reload(chat: ChatPage, peer: ScriptedPeer) -> None:
+    """Who is told that too many people ask may well load the page again."""
+    refuse_one(chat, peer, "Question 1")
+    for _ in range(2):
+        chat.page.reload()
+        expect(chat.questions).to_have_text(["Question 1"])
+        expect(chat.answer.locator(".notice-red")).to_contain_text("Too many people are asking")
+    peer.answer(answered("Answered"))
+    press("Retry")(chat)
+    assert chat.wait_end() == "Answered"
+    keep_stored(chat.page, {"text": "Answered", "state": "finished"})
+    chat.page.reload()
+    assert chat.wait_end() == "Answered"
+    expect(chat.questions).to_have_count(1)
+    leave(chat)
+    expect(chat.page.locator(".unsent")).to_be_hidden()
+
+
+def test_those_that_were_refused_stand_where_they_were_asked(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One", "state": "finished"})
+    address = chat.page.url
+    refuse_one(chat, peer, "Question 2")
+    leave(chat)
+    refuse_one(chat, peer, "Question 3")
+    chat.page.reload()
+    expect(chat.questions).to_have_text(["Question 3"])
+    leave(chat)
+    expect(unsent(chat).locator(".conversation-title")).to_have_text(["Question 3"])
+    chat.page.goto(address)
+    expect(chat.questions).to_have_text(["Question 1", "Question 2"])
+    expect(chat.answer.locator(".notice-red")).to_contain_text("Too many people are asking")
+
+
+def test_one_that_is_refused_while_its_conversation_is_not_shown_is_found_there(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One", "state": "finished"})
+    address = chat.page.url
+    ask_and_leave(chat, peer, "Question 2")
+    chat.page.reload()
+    wait_until(chat.page, lambda: len(peer.sent("ask")) == 3)  # sent again by the new page
+    expect(chat.questions).to_have_count(0)
+    refuse(peer, str(peer.sent("ask")[-1]["id"]))
+    chat.page.evaluate("history.back()")
+    expect(chat.page).to_have_url(address)
+    expect(chat.questions).to_have_text(["Question 1", "Question 2"])
+    expect(chat.answer.locator(".notice-red")).to_contain_text("Too many people are asking")
+
+
+def test_a_shown_one_can_be_discarded(chat: ChatPage, peer: ScriptedPeer) -> None:
+    refuse_one(chat, peer, "Question 1")
+    press("Discard")(chat)
+    chat.page.get_by_role("alertdialog").get_by_role("button", name="Cancel").click()
+    expect(chat.answer.get_by_role("button", name="Discard")).to_be_focused()
+    discard(chat)
+    expect(chat.questions).to_have_count(0)
+    expect(chat.page.locator(".welcome")).to_be_visible()
+    expect(chat.question).to_be_focused()
+    chat.page.reload()
+    expect(chat.question).to_be_visible()
+    expect(chat.questions).to_have_count(0)
+    expect(chat.page.locator(".unsent")).to_be_hidden()
+
+
+def test_what_was_asked_behind_one_that_is_discarded_stays(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    refuse_one(chat, peer, "Question 2")
+    peer.answer(answered("Three"))
+    chat.ask("Question 3")
+    expect(chat.questions).to_have_text(["Question 1", "Question 2", "Question 3"])
+    expect(chat.answers.last.locator(".prose")).to_have_text("Three")
+    chat.answers.nth(1).get_by_role("button", name="Discard").click()
+    chat.page.get_by_role("alertdialog").get_by_role("button", name="Discard").click()
+    expect(chat.questions).to_have_text(["Question 1", "Question 3"])
+    expect(chat.answers.locator(".prose")).to_have_text(["One", "Three"])
+
+
+def test_what_it_is_being_changed_to_is_kept(chat: ChatPage, peer: ScriptedPeer) -> None:
+    box = chat.page.get_by_role("textbox", name="The question in other words")
+    refuse_one(chat, peer, "Question 1")
+    chat.page.get_by_role("button", name="Edit the question").click()
+    box.fill("Question 1, but shorter")
+    leave(chat)
+    unsent(chat).click()
+    expect(box).to_have_value("Question 1, but shorter")
+    chat.page.reload()
+    expect(box).to_have_value("Question 1, but shorter")
+    peer.answer(answered("Answered"))
+    box.press("Enter")
+    assert chat.wait_end() == "Answered"
+    assert peer.sent("ask")[-1]["text"] == "Question 1, but shorter"
+    assert chat.page.evaluate(EDITS) == []
+
+
+def test_one_that_is_discarded_in_the_list_does_not_come_back(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    refuse_one(chat, peer, "Question 1")
+    chat.page.get_by_role("button", name="Edit the question").click()
+    chat.page.get_by_role("textbox", name="The question in other words").fill("Other words")
+    leave(chat)
+    chat.page.get_by_role("button", name="Discard “Question 1”").click()
+    chat.page.get_by_role("alertdialog").get_by_role("button", name="Discard").click()
+    expect(unsent(chat)).to_have_count(0)
+    assert chat.page.evaluate(EDITS) == []
+    chat.page.reload()
+    expect(chat.question).to_be_visible()
+    expect(chat.questions).to_have_count(0)
+    expect(unsent(chat)).to_have_count(0)

@@ -21,6 +21,7 @@ import { startShortcuts } from "./shell/page-shortcuts.js";
 import { Sidebar } from "./shell/sidebar.js";
 import { Status } from "./shell/status.js";
 import { themeButton } from "./shell/theme-button.js";
+import { confirmDiscard } from "./shell/unsent-list.js";
 import { VersionBar } from "./shell/version-bar.js";
 import { PassagePreview } from "./sources/passage-preview.js";
 import { openSourcesOnPaper } from "./sources/printing.js";
@@ -60,13 +61,14 @@ const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll
   carryOn: (answer) => chat.carryOn(answer),
   undoSeam: (answer) => chat.undoSeam(answer),
   edit: (question, text) => chat.edit(question, text),
+  discard,
   choose: (message, direction) => chat.choose(message, direction),
   versions: (message) => chat.versions(message),
   linksOf: (message) => chat.conversation.linksOf(message),
   openConversation: ({ conversation, message }) => open(conversation, message),
   hold: (question) => chat.hold(question),
-  editOf: (question) => editOf(chat.conversation.id, question.id),
-  keepEdit: (question, text) => keepEdit(chat.conversation.id, question.id, text),
+  editOf: (question) => editOf(chat.conversation.id, question.id ?? question.key),
+  keepEdit: (question, text) => keepEdit(chat.conversation.id, question.id ?? question.key, text),
   isTooLong: (text) => composer.isTooLong(text),
   say,
   newConversation: startNew,
@@ -77,6 +79,14 @@ const transcript = new Transcript(find("#messages"), new Scrolling(find("#scroll
 
 function startNew() {
   opening.startNew();
+}
+
+async function discard(answer) {
+  const { conversation } = chat;
+  const question = conversation.questionOf(answer);
+  if (!(await confirmDiscard(question?.text ?? null))) return;
+  if (question !== null) keepEdit(conversation.id, question.key, "");
+  if (chat.discard(answer)) startNew();
 }
 
 /** Shows a conversation, at a message of it unless that is null. */
@@ -141,7 +151,10 @@ composer.addEventListener("change", () => budget.update(composer.text));
 sidebar.addEventListener("new", startNew);
 sidebar.addEventListener("open", ({ detail }) => open(detail.id, detail.message));
 sidebar.addEventListener("open-unsent", ({ detail }) => opening.openUnsent(detail));
-sidebar.addEventListener("discard-unsent", ({ detail }) => chat.discardUnsent(detail));
+sidebar.addEventListener("discard-unsent", ({ detail }) => {
+  keepEdit(null, detail, "");
+  chat.discardUnsent(detail);
+});
 sidebar.addEventListener("course", ({ detail }) => opening.changeCourse(detail));
 sidebar.addEventListener("say", ({ detail }) => say(detail));
 for (const part of [sidebar, actions, help]) part.addEventListener("failed", ({ detail }) => problem.show(detail));

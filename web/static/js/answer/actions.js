@@ -16,6 +16,7 @@ const ACTIONS = {
     run: (to, answer) => to.continueAnswer(answer, { maxTokens: answer.context.window }),
   },
   retry: { icon: "retry", label: "action.retry", run: (to, answer) => to.retry(answer) },
+  discard: { icon: "close", label: "unsent.discardAction", run: (to, answer) => to.discard(answer), isFree: true },
   regenerate: { icon: "retry", label: "action.regenerate", run: (to, answer) => to.regenerate(answer) },
   carry: { icon: "summary", label: "action.carry", run: (to, answer) => to.carryOn(answer) },
   new: { icon: "plus", label: "action.newConversation", run: (to) => to.newConversation(), isFree: true },

@@ -125,6 +125,7 @@ function describeError(answer) {
   const described = { ...end("red", text), code };
   if (answer.canContinue) described.actions.push("continue");
   if (retryable) described.actions.push("retry");
+  if (answer.isRefused) described.actions.push("discard");
   return described;
 }
 

@@ -3,10 +3,12 @@
 import { api } from "../api.js";
 import { Conversation } from "./conversation.js";
 import { Elsewhere } from "./elsewhere.js";
+import { errorOf } from "./folds.js";
 import { LiveConversations } from "./live.js";
-import { Answer } from "./messages.js";
+import { Answer, MAKES_NEW } from "./messages.js";
 import { newId } from "./outbox.js";
 import { Peers } from "./peers.js";
+import { Refused } from "./refused.js";
 import { Requests } from "./requests.js";
 import { Sending } from "./sending.js";
 import { UnsentConversations } from "./unsent.js";
@@ -25,6 +27,7 @@ const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
  */
 export class Chat extends EventTarget {
   #sending;
+  #refusedOnes = new Refused();
   #runs;
   #requests;
   #loading = 0;
@@ -118,7 +121,21 @@ export class Chat extends EventTarget {
     const conversation = this.#begun(key);
     if (conversation === undefined || conversation.runningAnswer !== null) return;
     this.#unsent.drop(conversation);
+    for (const { request } of conversation.refused) this.#refusedOnes.forget(request);
     this.#tell("running");
+  }
+
+  /** Gives up a shown question that was refused. Returns whether nothing is left of its
+   * conversation. */
+  discard(answer) {
+    const { conversation } = this;
+    if (!answer.isRefused || !conversation.has(answer)) return false;
+    this.#refusedOnes.forget(answer.request);
+    conversation.discard(answer);
+    this.#unsent.settle(conversation);
+    this.#tell("branch");
+    this.#tell("running");
+    return conversation.isEmpty;
   }
 
   /** What is being opened is not wanted any more. */
@@ -216,6 +233,7 @@ export class Chat extends EventTarget {
   /** Somebody else is here now: what was on its way for another person is not sent. */
   forgetUnsent() {
     this.#sending.clear();
+    this.#refusedOnes.clear();
     this.#unsent.clear();
   }
 
@@ -270,6 +288,7 @@ export class Chat extends EventTarget {
   /** Sends once more what the server has refused, under another id: the old one is answered. */
   #sendAgain(answer, question) {
     const message = { ...answer.request, id: newId() };
+    this.#refusedOnes.forget(answer.request);
     answer.request = message;
     answer.restart();
     this.#unsent.keep(this.conversation);
@@ -278,21 +297,30 @@ export class Chat extends EventTarget {
   }
 
   /**
-   * What was on its way when the page was left belongs into what is shown now, or begins another
-   * conversation.
+   * What was on its way, or had been refused, when the page was left belongs into what is shown now,
+   * or begins another conversation.
    */
   #restorePending() {
     const { conversation } = this;
     let hasMade = false;
-    for (const message of this.#sending.left) {
+    const restore = (message) => {
       const isHere = !isBeginning(message) || (conversation.id === null && !hasMade && (message.course ?? conversation.course) === conversation.course);
       const into = isHere ? conversation : new Conversation(null, message.course ?? conversation.course);
       const made = into.expect(message);
-      if (made === null) continue;
+      if (made === null) return null;
       hasMade ||= isHere;
       this.#unsent.keep(into);
-      this.#sending.expect({ ...made, message, conversation: into });
+      return { ...made, message, conversation: into };
+    };
+    for (const message of this.#sending.left) {
+      const entry = restore(message);
+      if (entry !== null) this.#sending.expect(entry);
     }
+    this.#refusedOnes.restore((message, error) => {
+      const entry = restore(message);
+      entry?.answer.fail(error);
+      return entry !== null;
+    });
     if (hasMade) this.#tell("branch");
     this.#tell("running");
   }
@@ -363,8 +391,12 @@ export class Chat extends EventTarget {
       if (event.code === "resume_gone" || event.code === "not_found") this.#elsewhere.lose(event.run);
       return;
     }
+    const left = this.#sending.left.find(({ id }) => id === event.id);
     const pending = this.#sending.take(event.id);
-    if (pending === undefined) return;
+    if (pending === undefined) {
+      if (MAKES_NEW.has(left?.type)) this.#refusedOnes.leave(left, errorOf(event));
+      return;
+    }
     const { answer, message, conversation } = pending;
     this.#unsent.settle(conversation);
     if (message.type === "continue" || message.type === "undo") {
@@ -375,6 +407,7 @@ export class Chat extends EventTarget {
       return;
     }
     answer.fail(event);
+    if (answer.isRefused) this.#refusedOnes.keep(message, errorOf(event));
     // What it is busy with began elsewhere.
     if (event.code === "conversation_busy") {
       this.#elsewhere.reread(conversation);

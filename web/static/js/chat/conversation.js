@@ -101,6 +101,25 @@ export class Conversation {
     return this.#tree.all().some((message) => message.id === null && (message instanceof Question || message.isSummary));
   }
 
+  /** Answers to what the server has refused. */
+  get refused() {
+    return this.#tree.all().filter((message) => message instanceof Answer && message.isRefused);
+  }
+
+  get isEmpty() {
+    return this.#tree.size === 0;
+  }
+
+  /** Gives up what the server has refused. What was asked behind it stays, in its place. */
+  discard(answer) {
+    const question = this.questionOf(answer);
+    const parent = (question ?? answer).parent ?? null;
+    const left = this.#tree.all().filter((message) => message !== answer && message !== question);
+    for (const message of left) if (message.parent === keyOf(answer)) message.parent = parent;
+    this.#tree = MessageTree.of(left);
+    this.#show(this.#tree.leafFrom(null, this.#choices));
+  }
+
   /** Its reader is at work on a message that is shown: no newer branch takes its place. */
   hold(message) {
     let fork = null;

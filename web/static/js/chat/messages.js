@@ -3,6 +3,9 @@
 import { utf16Offset } from "../offsets.js";
 import { FOLDS, errorOf } from "./folds.js";
 
+/** Messages to the server that would make something new, a question or a summary. */
+export const MAKES_NEW = new Set(["ask", "edit", "carry"]);
+
 /**
  * A question. It has the `key` that it was sent under from this page, and no `id` until the server
  * has named it; `parent` is the id (or key) of the message that it follows, null at the beginning.
@@ -125,6 +128,11 @@ export class Answer extends EventTarget {
 
   get isRunning() {
     return this.state === "running";
+  }
+
+  /** Whether the server has not taken what it was to answer, and knows nothing of it. */
+  get isRefused() {
+    return this.state === "error" && this.id === null && MAKES_NEW.has(this.request?.type);
   }
 
   get isThinking() {

@@ -21,14 +21,15 @@ export function keepDraft(conversation, text) {
   write(PREFIX + (conversation ?? NEW), text);
 }
 
-/** What a question is being changed to, "" where it is not. One that is not stored has no id. */
+/** What a question is being changed to, "" where it is not. One that is not stored has its key, and
+ * its conversation may have no id. */
 export function editOf(conversation, question) {
-  return question === null ? "" : read(editKey(conversation, question)).text;
+  return read(editKey(conversation, question)).text;
 }
 
 /** Keeps it; "" removes it. */
 export function keepEdit(conversation, question, text) {
-  if (question !== null) write(editKey(conversation, question), text);
+  write(editKey(conversation, question), text);
 }
 
 /** What questions of a conversation are being changed to. */

@@ -6,6 +6,13 @@ import { keepFocus } from "../focus.js";
 import { t } from "../i18n.js";
 import { confirm } from "./dialogs.js";
 
+/** Asks before a question that was refused is given up: whether it is to be. `text` is null for what
+ * begins with a summary. */
+export function confirmDiscard(text) {
+  const subject = text ?? t("unsent.summary");
+  return confirm({ title: t("unsent.discardTitle"), subject, text: t("unsent.discardText"), action: t("unsent.discardAction") });
+}
+
 /** Events: "open" and "discard" (detail: the key of the conversation). */
 export class UnsentList extends EventTarget {
   #root;
@@ -52,8 +59,7 @@ export class UnsentList extends EventTarget {
     const label = t("unsent.discard", { title: name });
     const button = element("button", { class: "icon-button conversation-more", type: "button", "aria-label": label, data: { action: `discard ${key}` } }, icon("close"));
     button.addEventListener("click", async () => {
-      const isSure = await confirm({ title: t("unsent.discardTitle"), subject: name, text: t("unsent.discardText"), action: t("unsent.discardAction") });
-      if (isSure) this.#tell("discard", key);
+      if (await confirmDiscard(name)) this.#tell("discard", key);
     });
     return button;
   }
