@@ -66,6 +66,7 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
     from sqlalchemy.exc import SQLAlchemyError
 
     from server.app.retrieval_setup import RetrievalModelError
+    from server.data_folder import DataFolderError, held
     from server.host import EngineFailedError, PortError, bind
     from server.log_lines import configure_logging
     from server.model_source import ModelSourceError
@@ -76,15 +77,24 @@ def _run(config: ServerConfig, console: Console, make_engine: MakeEngine) -> int
     configure_logging(config.log_level, config.log_format)
     try:
         tracing = _make_tracing(config)
-        with contextlib.closing(bind(config.host, config.port)) as sock:
-            config.data_path.mkdir(parents=True, exist_ok=True)
+        with (
+            contextlib.closing(bind(config.host, config.port)) as sock,
+            held(config.data_path),
+        ):
             engine = make_engine(config, console)
             return _serve(config, engine, sock, console, tracing)
     except EngineFailedError as error:
         return _refuse(error, EXIT_FAILURE)
     except TracingUnavailableError as error:
         return _refuse(f"Lectern cannot start: {error}", EXIT_USAGE)
-    except (PortError, ModelSourceError, EngineError, KeyFileError, RetrievalModelError) as error:
+    except (
+        PortError,
+        DataFolderError,
+        ModelSourceError,
+        EngineError,
+        KeyFileError,
+        RetrievalModelError,
+    ) as error:
         console.close()
         return _refuse(f"Lectern cannot start: {error}", EXIT_FAILURE)
     except UnsupportedDatabaseError as error:

@@ -149,6 +149,27 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     assert len(server.text.splitlines()) == 1
 
 
+def test_a_data_folder_in_use_is_one_sentence_and_harms_nobody(tmp_path: Path) -> None:
+    with (
+        ServerProcess(tmp_path, *SLOW) as first,
+        httpx.Client(base_url=first.address, timeout=30) as client,
+        client.stream("POST", "/v1/chat/completions", json=question("x" * 200)) as response,
+    ):
+        events = chunks(response)
+        next(events)
+        with ServerProcess(tmp_path, "--scripted", wait_ready=False) as second:
+            assert second.wait() == 1
+        assert f"another Lectern server uses the data folder {tmp_path}" in second.text
+        assert len(second.text.splitlines()) == 1
+        last = [event for event in events if event["choices"]][-1]
+        assert last["choices"][0]["finish_reason"] == "stop"
+        # The folder is free as soon as the process is gone, however it has ended.
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        with ServerProcess(tmp_path, "--scripted") as again:
+            assert httpx.get(f"{again.address}/ready").status_code == 200
+
+
 def test_a_broken_model_is_one_sentence(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"this is no model")
