@@ -232,7 +232,10 @@ class ChatApp:
         if answer.role != "assistant":
             raise BadRequestError("Only an answer can be judged.", param="message")
         value = None if message.value == "none" else message.value
-        await self._messages.put_feedback(user, answer.id, value, message.note)
+        try:
+            await self._messages.put_feedback(user, answer.id, value, message.note)
+        except GoneError as error:
+            raise _gone(error) from None
 
     async def undo(self, user: UserId, message: Undo) -> dict[str, Any]:
         """Takes back the last continuation of an answer, also where later questions follow: what
@@ -250,6 +253,8 @@ class ChatApp:
             ) from None
         except AnswerChangedError:
             raise ConversationBusyError("This conversation is still answering.") from None
+        except GoneError as error:
+            raise _gone(error) from None
         answer = await self._message(user, answer.id)
         passages = await self._messages.passages([answer.id])
         feedback = await self._messages.feedback(user, [answer.id])

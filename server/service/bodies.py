@@ -72,10 +72,17 @@ class Bodies:
 
         async def receive() -> Message:
             nonlocal is_whole
-            if is_whole:  # what comes next is the client's going
+            # What comes behind the body is the client's going; so is what is waited for beside a
+            # reply that has begun, whatever its client has not sent.
+            if is_whole or exchange.status is not None:
                 return await exchange.receive()
-            async with self._awaited(exchange):
-                message = await exchange.receive()
+            try:
+                async with self._awaited(exchange):
+                    message = await exchange.receive()
+            except (SlowRequestError, ShuttingDownError):
+                if exchange.status is None:
+                    raise
+                return await exchange.receive()
             is_whole = not message.get("more_body", False)
             return message
 

@@ -256,7 +256,8 @@ class Conversations:
     async def _delete(self, session: AsyncSession, query: Select[str]) -> Sequence[str]:
         """Deletes conversations, and their words, which no foreign key holds. Returns their
         ids."""
-        ids = (await session.scalars(query)).all()
+        # Locked before their words and their messages, as by who writes into them.
+        ids = (await session.scalars(query.with_for_update())).all()
         for batch in batches(ids):
             answers = await session.scalars(
                 select(Message.id).where(

@@ -133,17 +133,22 @@ class Messages:
         begins, made with `options`, found again under `client_id` (`seams.part_of`). Raises
         AnswerChangedError when it was changed since, GoneError."""
         async with self._database.transaction() as session:
-            await begin_part(session, answer.id, answer.updated_at, options, client_id)
+            # The conversation first, as everybody does: who deletes it locks its messages next.
             await _touch(session, answer.conversation_id)
+            await begin_part(session, answer.id, answer.updated_at, options, client_id)
 
     async def undo(self, answer_id: str, *, key: str) -> None:
         """Makes an answer what it was before its last continuation; nothing the second time under
-        the same `key`. Raises NoSeamError, and AnswerChangedError while it is running."""
+        the same `key`. Raises NoSeamError, GoneError, and AnswerChangedError while it is
+        running."""
         async with self._database.transaction() as session:
+            await _hold(session, answer_id)
             answer = await locked(session, answer_id)
-            if answer is not None and answer.undo_id == key:
+            if answer is None:
+                raise GoneError("conversation")
+            if answer.undo_id == key:
                 return
-            if answer is None or answer.state == MessageState.RUNNING:
+            if answer.state == MessageState.RUNNING:
                 raise AnswerChangedError(answer_id)
             await take_back_part(session, answer)
             answer.undo_id = key
@@ -265,8 +270,9 @@ class Messages:
         self, user_id: str, message_id: str, value: str | None, note: str | None
     ) -> None:
         """Stores what the user thinks of an answer, in place of what the user thought before;
-        None: no longer anything."""
+        None: no longer anything. Raises GoneError."""
         async with self._database.transaction() as session:
+            await _hold(session, message_id)
             if value is None:
                 await session.execute(
                     delete(Feedback).where(
@@ -406,6 +412,18 @@ async def _latest_answer(session: AsyncSession, conversation_id: str) -> str | N
         .order_by(Message.id.desc())
         .limit(1)
     )
+
+
+async def _hold(session: AsyncSession, message_id: str) -> None:
+    """Locks the conversation of a message, before anything of it is locked. Raises GoneError."""
+    query = (
+        select(Conversation.id)
+        .join(Message, Message.conversation_id == Conversation.id)
+        .where(Message.id == message_id)
+        .with_for_update(of=Conversation)
+    )
+    if await session.scalar(query) is None:
+        raise GoneError("conversation")
 
 
 async def _touch(session: AsyncSession, conversation_id: str) -> None:

@@ -94,10 +94,11 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
-    def watch(page: Page, *, loses_network: bool) -> None:
+    def watch(page: Page, *, loses_network: bool, misses: bool) -> None:
         def hear(message: ConsoleMessage) -> None:
             is_network = "net::ERR_" in message.text or "WebSocket connection to" in message.text
-            if message.type == "error" and not (loses_network and is_network):
+            is_expected = (loses_network and is_network) or (misses and "404" in message.text)
+            if message.type == "error" and not is_expected:
                 errors.append(message.text)
 
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -109,6 +110,7 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
         context: BrowserContext | None = None,
         before: Callable[[Page], None] | None = None,
         loses_network: bool = False,
+        misses: bool = False,
         **options: object,
     ) -> ChatPage:
         if context is None:
@@ -116,7 +118,7 @@ def open_chat(browser: Browser, server: ServerProcess) -> Iterator[OpenChat]:
             contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
-        watch(page, loses_network=loses_network)
+        watch(page, loses_network=loses_network, misses=misses)
         if before is not None:
             before(page)
         # A page behind another one has no focus, whatever its elements say.

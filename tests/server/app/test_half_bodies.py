@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.service.auth import COOKIE_NAME
+from server.app.own_data import OwnData
+from server.service.auth import COOKIE_NAME, UserId
 from tests.server.app.site import Site, open_site
 from tests.server.service.harness import PATIENCE_S, eventually, hosted
 
@@ -75,6 +76,33 @@ async def test_it_is_told_when_its_time_is_over(way: Way, tmp_path: Path) -> Non
         status, data = await reply(reader)
         assert status == b"HTTP/1.1 408 Request Timeout"
         assert b"connection: close" in data
+
+
+async def test_a_reply_that_has_begun_is_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    time_s = 0.1
+
+    async def lines(_own: OwnData, _user: UserId) -> AsyncIterator[bytes]:
+        yield b"first\n"
+        await asyncio.sleep(3 * time_s)
+        yield b"last\n"
+
+    monkeypatch.setattr(OwnData, "lines", lines)
+    async with open_site(tmp_path, body_timeout_s=time_s) as site, hosted(site.app) as port:
+        teacher = await site.account("teacher", "Tara", "demo")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = (
+            "GET /api/me/export HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n"
+            f"Cookie: {COOKIE_NAME}={site.session(teacher)}\r\n\r\n"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(PATIENCE_S):
+            data = await reader.readuntil(b"last\n")
+        writer.close()
+    assert data.startswith(b"HTTP/1.1 200")
+    assert b"first\n" in data
+    assert "Traceback" not in caplog.text
 
 
 async def test_what_has_arrived_is_taken_to_the_end(tmp_path: Path) -> None:

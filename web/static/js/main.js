@@ -85,8 +85,9 @@ async function discard(answer) {
   const { conversation } = chat;
   const question = conversation.questionOf(answer);
   if (!(await confirmDiscard(question?.text ?? null))) return;
+  if (!chat.discard(answer)) return;
   if (question !== null) keepEdit(conversation.id, question.key, "");
-  if (chat.discard(answer)) startNew();
+  if (conversation.isEmpty) startNew();
 }
 
 /** Shows a conversation, at a message of it unless that is null. */
@@ -142,6 +143,11 @@ for (const type of ["running", "begun"]) chat.addEventListener(type, () => (side
 chat.addEventListener("refused", ({ detail }) => problem.showError(detail));
 chat.addEventListener("returned", (event) => {
   if (composer.text === "") composer.text = event.detail;
+});
+
+chat.addEventListener("unasked", ({ detail: { question, text } }) => {
+  keepEdit(chat.conversation.id, question.id, text);
+  transcript.show(chat.conversation.messages);
 });
 
 composer.addEventListener("ask", (event) => chat.ask(event.detail));

@@ -21,7 +21,8 @@ const TOO_LONG = new Set(["prompt_too_long", "message_too_long"]);
  * "running" (whether an answer runs has changed), "accepted" (detail: {conversation, isNew}),
  * "begun" (detail: the id of a conversation that has begun without being shown), "carry" (an empty
  * conversation is shown, for the summary of the one before), "ended" (detail: the answer),
- * "returned" (detail: the text of a question that can only be asked in other words), "refused"
+ * "returned" (detail: the text of a question that can only be asked in other words), "unasked"
+ * (detail: {question, text}: an edit that was refused before a reload), "refused"
  * (detail: {code, message} of what the server refused although the answer is there: it is as it is
  * stored) and "gone" (detail: {conversation}): the shown conversation was deleted elsewhere.
  */
@@ -85,6 +86,7 @@ export class Chat extends EventTarget {
     try {
       stored = await api.conversation(id);
     } catch (error) {
+      if (error.status === 404) this.#refusedOnes.detach(id);
       if (loading !== this.#loading) return false;
       throw error;
     }
@@ -98,13 +100,15 @@ export class Chat extends EventTarget {
 
   /**
    * What no server knows of, besides what is shown: the conversations that are to begin with it, the
-   * latest first, each {key, text: of the question, null: it is a summary, isRefused}.
+   * latest first, each {key, text: of the question, null: it is a summary, isRefused, isAlone: nothing
+   * else was refused in it}.
    */
   get unsent() {
     const others = this.#unsent.begun.filter((conversation) => conversation !== this.conversation);
     return others.map((conversation) => {
       const [{ key, text, isSummary }] = conversation.messages;
-      return { key, text: isSummary ? null : text, isRefused: conversation.runningAnswer === null };
+      const isRefused = conversation.runningAnswer === null;
+      return { key, text: isSummary ? null : text, isRefused, isAlone: conversation.refused.length === 1 };
     });
   }
 
@@ -125,8 +129,7 @@ export class Chat extends EventTarget {
     this.#tell("running");
   }
 
-  /** Gives up a shown question that was refused. Returns whether nothing is left of its
-   * conversation. */
+  /** Gives up a shown question that was refused; whether it was. */
   discard(answer) {
     const { conversation } = this;
     if (!answer.isRefused || !conversation.has(answer)) return false;
@@ -135,7 +138,7 @@ export class Chat extends EventTarget {
     this.#unsent.settle(conversation);
     this.#tell("branch");
     this.#tell("running");
-    return conversation.isEmpty;
+    return true;
   }
 
   /** What is being opened is not wanted any more. */
@@ -147,11 +150,7 @@ export class Chat extends EventTarget {
   ask(text) {
     const { conversation } = this;
     if (this.isRunning) return;
-    const message = { type: "ask", id: newId(), text: text.toWellFormed(), course: conversation.course };
-    if (conversation.id !== null) message.conversation = conversation.id;
-    const parent = conversation.lastStored;
-    if (parent !== null) message.parent = parent.id;
-    this.#send(message, "append");
+    this.#send(questionIn(conversation, text), "append");
   }
 
   /** Asks a question in other words, as a branch beside it. */
@@ -287,12 +286,17 @@ export class Chat extends EventTarget {
 
   /** Sends once more what the server has refused, under another id: the old one is answered. */
   #sendAgain(answer, question) {
-    const message = { ...answer.request, id: newId() };
+    const { conversation } = this;
+    const isQuestion = answer.request.type === "ask";
+    // Others may have been asked since, which have begun the conversation.
+    if (isQuestion) conversation.moveToEnd(answer);
+    const message = isQuestion ? questionIn(conversation, question.text) : { ...answer.request, id: newId() };
     this.#refusedOnes.forget(answer.request);
     answer.request = message;
     answer.restart();
-    this.#unsent.keep(this.conversation);
-    this.#sending.send({ answer, question, message, conversation: this.conversation });
+    this.#unsent.keep(conversation);
+    this.#tell("branch");
+    this.#sending.send({ answer, question, message, conversation });
     this.#tell("running");
   }
 
@@ -303,26 +307,41 @@ export class Chat extends EventTarget {
   #restorePending() {
     const { conversation } = this;
     let hasMade = false;
-    const restore = (message) => {
+    const restore = (message, make) => {
       const isHere = !isBeginning(message) || (conversation.id === null && !hasMade && (message.course ?? conversation.course) === conversation.course);
       const into = isHere ? conversation : new Conversation(null, message.course ?? conversation.course);
-      const made = into.expect(message);
+      const made = make(into);
       if (made === null) return null;
       hasMade ||= isHere;
       this.#unsent.keep(into);
       return { ...made, message, conversation: into };
     };
+    const restoreRefused = (isWanted) =>
+      this.#refusedOnes.restore((message, error) => {
+        if (!isWanted(message)) return false;
+        if (message.type === "edit") return this.#giveBack(message);
+        const entry = restore(message, (into) => into.expectRefused(message));
+        entry?.answer.fail(error);
+        return entry !== null;
+      });
+    restoreRefused((message) => !isBeginning(message));
     for (const message of this.#sending.left) {
-      const entry = restore(message);
+      const entry = restore(message, (into) => into.expect(message));
       if (entry !== null) this.#sending.expect(entry);
     }
-    this.#refusedOnes.restore((message, error) => {
-      const entry = restore(message);
-      entry?.answer.fail(error);
-      return entry !== null;
-    });
+    // What is on its way is what its reader waits for.
+    restoreRefused(isBeginning);
     if (hasMade) this.#tell("branch");
     this.#tell("running");
+  }
+
+  /** An edit that was refused is a draft again; whether its question is shown here. */
+  #giveBack({ id, message, text }) {
+    const question = this.conversation.get(message);
+    if (question === undefined) return false;
+    this.#refusedOnes.forget({ id });
+    this.#tell("unasked", { question, text });
+    return true;
   }
 
   #receive(event) {
@@ -360,6 +379,7 @@ export class Chat extends EventTarget {
     this.#unsent.settle(conversation);
     // It had ended before this page heard of it: all of it is told once more.
     if (answer !== pending.answer && !answer.isRunning) answer.beginAnew();
+    if (isNew) this.#gather(conversation);
     this.#live.keep(conversation);
     if (this.#runs.answerOf(event.run) === undefined) this.#runs.adopt(event.run, answer);
     if (pending.answer.isStopping) {
@@ -373,6 +393,15 @@ export class Chat extends EventTarget {
     }
     this.#tell("branch");
     this.#tell("accepted", { conversation: conversation.id, isNew });
+  }
+
+  /** What was refused in a conversation before it had an id belongs into it. */
+  #gather(conversation) {
+    for (const { request, error } of conversation.refused) {
+      if (request.type !== "ask") continue;
+      request.conversation = conversation.id;
+      this.#refusedOnes.keep(request, error);
+    }
   }
 
   /** An undo is stored. */
@@ -407,7 +436,8 @@ export class Chat extends EventTarget {
       return;
     }
     answer.fail(event);
-    if (answer.isRefused) this.#refusedOnes.keep(message, errorOf(event));
+    // The text of one that is too long goes back to the box, which keeps it.
+    if (answer.isRefused && !TOO_LONG.has(event.code)) this.#refusedOnes.keep(message, errorOf(event));
     // What it is busy with began elsewhere.
     if (event.code === "conversation_busy") {
       this.#elsewhere.reread(conversation);
@@ -451,6 +481,7 @@ export class Chat extends EventTarget {
           this.#tell("branch");
           this.#tell("running");
         },
+        deleted: (conversation) => this.#refusedOnes.forgetOf(conversation),
         gone: (conversation) => this.#tell("gone", { conversation }),
       },
     });
@@ -465,6 +496,15 @@ export class Chat extends EventTarget {
   #tell(type, detail = null) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
+}
+
+/** What asks `text` behind what is shown of a conversation. */
+function questionIn(conversation, text) {
+  const message = { type: "ask", id: newId(), text: text.toWellFormed(), course: conversation.course };
+  if (conversation.id !== null) message.conversation = conversation.id;
+  const parent = conversation.lastStored;
+  if (parent !== null) message.parent = parent.id;
+  return message;
 }
 
 /** Whether a message begins a conversation. */

@@ -114,10 +114,31 @@ export class Conversation {
   discard(answer) {
     const question = this.questionOf(answer);
     const parent = (question ?? answer).parent ?? null;
+    const isEnd = this.#leaf === keyOf(answer);
     const left = this.#tree.all().filter((message) => message !== answer && message !== question);
     for (const message of left) if (message.parent === keyOf(answer)) message.parent = parent;
     this.#tree = MessageTree.of(left);
-    this.#show(this.#tree.leafFrom(null, this.#choices));
+    this.#show(isEnd ? this.#tree.leafFrom(parent, this.#choices) : this.#leaf);
+  }
+
+  /** A question that the server has refused is to be asked behind all that is shown. */
+  moveToEnd(answer) {
+    const question = this.questionOf(answer);
+    if (question === null || this.messages.at(-1) === answer) return;
+    this.discard(answer);
+    this.#append(question, answer);
+  }
+
+  /** As `expect`, of what was refused. A question stands at the end of what is shown, whatever has
+   * been asked since it was, and is no branch of its own. */
+  expectRefused(message) {
+    if (message.type !== "ask") return this.expect(message);
+    if ((message.conversation ?? null) !== this.id) return null;
+    const question = new Question({ text: message.text, key: message.id });
+    const answer = new Answer({ key: `${message.id}.answer`, parent: message.id });
+    answer.request = message;
+    this.#append(question, answer);
+    return { question, answer };
   }
 
   /** Its reader is at work on a message that is shown: no newer branch takes its place. */
@@ -192,6 +213,8 @@ export class Conversation {
 
   /** Takes over what is stored. Messages that are known keep their objects. */
   merge(stored) {
+    const refused = this.refused.filter(({ request }) => request.type === "ask").map((answer) => ({ question: this.questionOf(answer), answer }));
+    for (const { answer } of refused) this.discard(answer);
     const unsent = this.#tree.all().filter(({ id }) => id === null);
     const messages = stored.messages.map((message) => {
       const known = this.#tree.get(message.id);
@@ -211,6 +234,15 @@ export class Conversation {
     this.carriedTo = stored.carried_to ?? this.carriedTo;
     this.#tree = MessageTree.of([...messages, ...unsent]);
     this.#show(this.#tree.leafFrom(null, this.#choices));
+    for (const { question, answer } of refused) this.#append(question, answer);
+  }
+
+  /** Puts a question that is not stored behind what is shown. */
+  #append(question, answer) {
+    question.parent = this.#leaf;
+    this.#tree.add(question);
+    this.#tree.add(answer);
+    this.#show(keyOf(answer));
   }
 
   #make(message) {

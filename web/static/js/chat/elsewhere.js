@@ -5,7 +5,7 @@ import { api } from "../api.js";
 
 /**
  * `page`: `shown` (the conversation that is shown, a getter), `told(conversation)` (it has been read
- * again) and `gone(id)` (the shown conversation was deleted).
+ * again), `deleted(id)` (a conversation was) and `gone(id)` (it is the one that is shown).
  */
 export class Elsewhere {
   #sending;
@@ -134,6 +134,7 @@ export class Elsewhere {
 
   #deleted(id) {
     this.#live.drop(id);
+    this.#page.deleted(id);
     if (id === this.#page.shown.id) this.#page.gone(id);
   }
 }

@@ -4,6 +4,7 @@
 import { keep, kept } from "../preferences.js";
 
 const KEY = "lectern.refused";
+const LONGEST = 200_000;
 
 export class Refused {
   /** Id of the message → {message, error}. */
@@ -11,8 +12,10 @@ export class Refused {
   /** Ids of those that an earlier page has left and none shows yet. */
   #left = new Set(this.#all.keys());
 
-  keep(message, error) {
-    this.#all.set(message.id, { message, error });
+  /** One that is very long would leave no room for others. */
+  keep(message, { code, message: words, retryable }) {
+    if ((message.text?.length ?? 0) > LONGEST) return;
+    this.#all.set(message.id, { message, error: { code, message: words, retryable } });
     this.#save();
   }
 
@@ -35,6 +38,22 @@ export class Refused {
   forget(message) {
     this.#left.delete(message.id);
     if (this.#all.delete(message.id)) this.#save();
+  }
+
+  /** A conversation is no more: its questions are nobody's. */
+  forgetOf(conversation) {
+    for (const { message } of [...this.#all.values()]) if (message.conversation === conversation) this.forget(message);
+  }
+
+  /** A conversation is no more, unknown to this page: its questions are to begin others. */
+  detach(conversation) {
+    for (const { message } of this.#all.values()) {
+      if (message.conversation !== conversation) continue;
+      delete message.conversation;
+      delete message.parent;
+      this.#left.add(message.id);
+    }
+    this.#save();
   }
 
   clear() {

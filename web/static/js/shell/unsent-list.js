@@ -24,7 +24,8 @@ export class UnsentList extends EventTarget {
     this.#root = root;
   }
 
-  /** `items`: [{key, text: of the question, null: it is a summary, isRefused}]. */
+  /** `items`: [{key, text: of the question, null: it is a summary, isRefused, isAlone}]: only one that
+   * stands for nothing but itself can be discarded here. */
   show(items) {
     this.#items = items;
     this.refresh();
@@ -42,7 +43,7 @@ export class UnsentList extends EventTarget {
     this.#root.hidden = rows.length === 0;
   }
 
-  #row({ key, text, isRefused }) {
+  #row({ key, text, isRefused, isAlone }) {
     const name = text ?? t("unsent.summary");
     const state = t(isRefused ? "unsent.refused" : "unsent.waiting");
     const open = element(
@@ -52,7 +53,7 @@ export class UnsentList extends EventTarget {
       element("span", { class: "conversation-about" }, isRefused && icon("alert"), state),
     );
     open.addEventListener("click", () => this.#tell("open", key));
-    return element("li", { class: "conversation-row" }, open, isRefused && this.#discardButton(key, name));
+    return element("li", { class: "conversation-row" }, open, isRefused && isAlone && this.#discardButton(key, name));
   }
 
   #discardButton(key, name) {
