@@ -132,7 +132,7 @@ class Answering:
                 text = not_found_text(language, has_passages=bool(found.passages))
                 await self._answer_not_found(run, draft, text)
                 return
-            report = seen_from(assembled.report, turns, asked.opened.question_id)
+            report = seen_from(assembled.report, path, turns, asked.opened.question_id)
             snapshots = await self._prepare(run, asked, found, assembled.prompt, report)
             completion = await self._generation.relay(
                 run,

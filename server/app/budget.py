@@ -62,8 +62,9 @@ class ContextReport:
     """What the model saw of an answer's context and what was left out, in tokens and counts:
     the fields of the `context` event. `system + passages + history + question` is the prompt.
     `summary` is what of the history is a summary of an earlier conversation; one that was left
-    out counts as a dropped turn. `view_from` is the id of the first question that the model saw;
-    None: no model was asked."""
+    out counts as a dropped turn. `turns_skipped` are those that no model is ever shown
+    (`history.history`). `view_from` is the id of the first question that the model saw; None: no
+    model was asked."""
 
     window: int
     system: int
@@ -77,6 +78,7 @@ class ContextReport:
     passages_dropped: int
     view_from: str | None = None
     summary: int = 0
+    turns_skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The fields by name."""

@@ -35,10 +35,14 @@ def summary_of(path: Sequence[Message]) -> Turn | None:
     return Turn(summary_question(language_of(first.text)), first.text)
 
 
-def seen_from(report: ContextReport, turns: Sequence[Turn], question_id: str) -> ContextReport:
-    """The report with the first question of the model's view."""
+def seen_from(
+    report: ContextReport, path: Sequence[Message], turns: Sequence[Turn], question_id: str
+) -> ContextReport:
+    """The report with the first question of the model's view, and how many before `question_id`,
+    on the path down to it, are no part of any: `turns` are the others."""
     first = turns[-report.turns_kept].question_id if report.turns_kept else question_id
-    return replace(report, view_from=first)
+    num_before = sum(one.role == "user" and one.id != question_id for one in path)
+    return replace(report, view_from=first, turns_skipped=num_before - len(turns))
 
 
 def nothing_seen(window: int, num_question: int, num_turns: int) -> ContextReport:

@@ -28,6 +28,7 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
         "passages_dropped",
         "view_from",
         "summary",
+        "turns_skipped",
     ),
     "start": (
         "model",
@@ -50,7 +51,8 @@ EVENT_FIELDS: dict[str, tuple[str, ...]] = {
 `context`: in tokens, what was seen of the window (`system + passages + history + question` is the
 prompt) and what an answer may have (`reserved`); `view_from` is the id of the first question that
 the model saw, None where no model was asked, and `summary` what of `history` is a summary of an
-earlier conversation. `snapshot` stands for all deltas up to `through_seq`.
+earlier conversation; `turns_skipped` counts earlier questions that no model is shown, since nothing
+was found for them or they have no answer. `snapshot` stands for all deltas up to `through_seq`.
 `finish`: of an answer in several parts, `usage` and `timing` are the whole answer's, and `parts` in
 them holds each part's own."""
 

@@ -175,7 +175,9 @@ class ServiceRoutes:
         except ConnectionError:
             exchange.detail = FinishType.CLIENT_GONE.value
         except ServiceError as error:
-            await exchange.fail(error)
+            exchange.detail = error.code
+            if exchange.status is None:
+                await exchange.fail(error)
         except Exception as error:
             log.exception("a page failed")
             if exchange.status is None:

@@ -24,6 +24,7 @@ CONTEXT: Event = {
     "reserved": 512,
     "turns_kept": 0,
     "turns_dropped": 0,
+    "turns_skipped": 0,
     "passages_used": 2,
     "passages_dropped": 1,
 }

@@ -46,7 +46,7 @@ def test_the_drawer_tells_what_the_answer_cost(chat: ChatPage, peer: ScriptedPee
         "Read": "1,020 tokens, 256 from the cache",
         "Written": "7 of at most 512 tokens",
         "Of this, thinking": "3 tokens · 2.1 s",
-        "Left out": "none",
+        "Passages left out": "none",
         "Window used": "1,027 of 4,096 tokens",
         "Waited in line": "1.5 s",
         "Time to first token": "120 ms",
@@ -204,7 +204,9 @@ def test_the_nearest_passages_stand_below_a_not_found(chat: ChatPage, peer: Scri
     expect(chat.answer.locator(".finish")).to_have_text(words)
 
 
-@pytest.mark.parametrize(("locale", "words"), [("en", "Left outnone"), ("zh-CN", "未采用的段落无")])
+@pytest.mark.parametrize(
+    ("locale", "words"), [("en", "Passages left outnone"), ("zh-CN", "未采用的段落无")]
+)
 def test_the_drawer_says_that_nothing_was_left_out(
     open_chat: OpenChat, peer: ScriptedPeer, locale: str, words: str
 ) -> None:
@@ -220,6 +222,38 @@ def test_the_drawer_says_that_nothing_was_left_out(
         chat.wait_end()
         chat.answer.locator(".details-toggle").click()
         expect(rows.locator("div", has_text=words)).to_have_count(int(is_told))
+
+
+@pytest.mark.parametrize(
+    ("locale", "words"),
+    [
+        ("en", "Earlier questions1 read · 2 did not fit · 3 without an answer, not read"),
+        ("zh-CN", "先前的问题已读 1 个 · 放不下 2 个 · 未获回答而未读 3 个"),
+    ],
+)
+def test_the_drawer_says_what_became_of_earlier_questions(
+    open_chat: OpenChat, peer: ScriptedPeer, locale: str, words: str
+) -> None:
+    chat = open_chat(before=peer.attach_to, locale=locale)
+    counts = {"turns_kept": 1, "turns_dropped": 2, "turns_skipped": 3}
+    peer.answer([*opening(passage(1), **counts), *deltas("Yes [1]."), finish()])
+    chat.ask("Is it so?")
+    chat.wait_end()
+    chat.answer.locator(".details-toggle").click()
+    rows = chat.answer.locator(".details-rows > div")
+    expect(rows.filter(has_text=words)).to_have_count(1)
+
+
+def test_where_no_model_was_asked_nothing_fills_its_window(
+    chat: ChatPage, peer: ScriptedPeer
+) -> None:
+    found = [passage(1, used=False)]
+    peer.answer([*opening(*found, not_found=True), *deltas("Not found."), finish("not_found")])
+    chat.ask("What?")
+    chat.wait_end()
+    chat.answer.locator(".details-toggle").click()
+    expect(chat.answer.locator(".details-rows")).to_be_visible()
+    expect(chat.answer.locator(".meter")).to_have_count(0)
 
 
 def test_a_long_source_says_that_it_is_cut_and_shows_all(

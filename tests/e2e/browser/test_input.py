@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.browser.chat_page import QUESTION, ChatPage
 from tests.e2e.browser.conftest import OpenChat
-from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening
+from tests.e2e.browser.scripted_peer import ScriptedPeer, deltas, finish, opening, wait_until
 
 
 def sent(peer: ScriptedPeer) -> list[str]:
@@ -45,6 +45,29 @@ def test_a_double_submit_is_one_question(open_chat: OpenChat) -> None:
     chat.question.press("Enter")
     chat.wait_end()
     expect(chat.questions).to_have_text([QUESTION])
+
+
+def test_enter_while_an_answer_runs_says_why_nothing_is_sent(
+    open_chat: OpenChat, peer: ScriptedPeer
+) -> None:
+    chat = open_chat(before=peer.attach_to)
+    peer.answer([*opening(), *deltas("One")])
+    chat.ask("Question 1")
+    expect(chat.answer.locator(".prose")).to_have_text("One")
+    note = chat.page.locator("#composer-note")
+    chat.question.fill("Question 2")
+    expect(note).to_be_hidden()
+    chat.question.press("Enter")
+    expect(note).to_contain_text("Wait until it has ended")
+    expect(chat.question).to_have_value("Question 2")
+    chat.page.locator("#language").click()
+    expect(note).to_contain_text("请等它结束")
+    peer.send(finish())
+    expect(note).to_be_hidden()
+    expect(chat.question).to_have_value("Question 2")
+    assert len(peer.sent("ask")) == 1
+    chat.question.press("Enter")
+    wait_until(chat.page, lambda: len(peer.sent("ask")) == 2)
 
 
 def test_blanks_alone_are_not_sent(open_chat: OpenChat) -> None:

@@ -116,6 +116,9 @@ async def test_turns_without_an_answer_are_no_part_of_the_view(tmp_path: Path) -
         third = await site.answer("And when do the office hours end?", conversation=conversation)
         assert third["context"][0]["view_from"] == second["accepted"][0]["user_message"]
         assert third["context"][0]["turns_dropped"] == 0
+        skipped = [one["context"][0]["turns_skipped"] for one in (first, second, third)]
+        assert skipped == [0, 1, 1]
+        assert (await site.stored(third["accepted"][0]["message"]))["context"]["turns_skipped"] == 1
 
 
 async def test_costs_are_stored_as_they_are_told(tmp_path: Path) -> None:

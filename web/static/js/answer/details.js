@@ -8,7 +8,8 @@ import { meter } from "./meter.js";
 /** The drawer's content for an answer that has ended, or null where nothing is known of it. */
 export function details(answer) {
   const rows = detailRows(answer);
-  const window = meter(answer.context);
+  // Where no model was asked, nothing fills its window.
+  const window = answer.notFound ? null : meter(answer.context);
   if (rows.length === 0 && window === null) return null;
   return [
     element(
@@ -44,6 +45,8 @@ function detailRows(answer) {
   // Where some were, the sources list them.
   const isAllRead = passages.length > 0 && passages.every(({ used }) => used) && !answer.passagesDropped;
   if (isAllRead && !answer.notFound) add("leftOut", t("details.none"));
+  const turns = answer.notFound ? "" : turnsOf(context ?? {});
+  if (turns) add("turns", turns);
   if (context?.window_used) {
     add("window", t("details.windowValue", { used: number(context.window_used), window: number(context.window) }));
   }
@@ -56,6 +59,15 @@ function detailRows(answer) {
   if (usage?.cost) add("cost", money(usage.cost));
   if (detail) add("finish", words(answer.finishReason, detail));
   return rows;
+}
+
+/** What became of the questions before; "" where there are none, or nothing is known of them. */
+function turnsOf({ turns_kept: kept = 0, turns_dropped: dropped = 0, turns_skipped: skipped = 0 }) {
+  const told = [];
+  if (dropped > 0) told.push(t("details.turnsDropped", { count: number(dropped) }));
+  if (skipped > 0) told.push(t("details.turnsSkipped", { count: number(skipped) }));
+  if (kept > 0 || told.length > 0) told.unshift(t("details.turnsRead", { count: number(kept) }));
+  return told.join(" · ");
 }
 
 /** A limit is that of one part: beside the sum of several it would tell an untruth. */

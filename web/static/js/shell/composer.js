@@ -22,6 +22,8 @@ export class Composer extends EventTarget {
   #connection;
   /** Bytes of the text that was too long to be sent, or null. */
   #excess = null;
+  /** It was to be sent while an answer runs. */
+  #isEarly = false;
   #isRunning = false;
   /** Whose draft this is: a conversation, null for a new one, undefined until that is known. */
   #conversation = undefined;
@@ -104,6 +106,7 @@ export class Composer extends EventTarget {
   set isRunning(value) {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
     this.#isRunning = value;
+    if (!value && this.#isEarly) this.#clearNote();
     this.#stop.hidden = !value;
     this.#send.hidden = value;
     this.#look();
@@ -133,14 +136,14 @@ export class Composer extends EventTarget {
     this.#send.title = this.#enter.isTouch ? t("composer.send") : t("composer.sendKey");
     const isTooLong = this.#excess !== null;
     // Before it is filled: a region that is hidden announces nothing.
-    this.#note.hidden = !isTooLong;
-    this.#note.textContent = isTooLong
-      ? t("composer.tooLong", {
-          size: number(Math.ceil(this.#excess / KB)),
-          limit: number(Math.floor(this.#maxBytes / KB)),
-        })
-      : "";
+    this.#note.hidden = !isTooLong && !this.#isEarly;
+    this.#note.textContent = isTooLong ? this.#tooLong : this.#isEarly ? t("action.busy") : "";
     this.#input.setAttribute("aria-invalid", String(isTooLong));
+  }
+
+  get #tooLong() {
+    const [size, limit] = [Math.ceil(this.#excess / KB), Math.floor(this.#maxBytes / KB)];
+    return t("composer.tooLong", { size: number(size), limit: number(limit) });
   }
 
   get #maxBytes() {
@@ -149,7 +152,12 @@ export class Composer extends EventTarget {
 
   #submit() {
     const text = this.#input.value.trim();
-    if (!text || this.#isRunning || !this.#isReady) return;
+    if (!text || !this.#isReady) return;
+    if (this.#isRunning) {
+      this.#isEarly = true;
+      this.refresh();
+      return;
+    }
     const size = messageBytes(text);
     if (size > this.#maxBytes) {
       this.#excess = size;
@@ -188,12 +196,16 @@ export class Composer extends EventTarget {
   }
 
   #written() {
-    if (this.#excess !== null) {
-      this.#excess = null;
-      this.refresh();
-    }
+    this.#clearNote();
     this.#look();
     this.dispatchEvent(new Event("change"));
+  }
+
+  #clearNote() {
+    if (this.#excess === null && !this.#isEarly) return;
+    this.#excess = null;
+    this.#isEarly = false;
+    this.refresh();
   }
 
   #look() {
