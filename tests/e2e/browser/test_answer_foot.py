@@ -235,8 +235,8 @@ def test_the_drawer_says_what_became_of_earlier_questions(
     open_chat: OpenChat, peer: ScriptedPeer, locale: str, words: str
 ) -> None:
     chat = open_chat(before=peer.attach_to, locale=locale)
-    counts = {"turns_kept": 1, "turns_dropped": 2, "turns_skipped": 3}
-    peer.answer([*opening(passage(1), **counts), *deltas("Yes [1]."), finish()])
+    opened = opening(passage(1), turns_kept=1, turns_dropped=2, turns_skipped=3)
+    peer.answer([*opened, *deltas("Yes [1]."), finish()])
     chat.ask("Is it so?")
     chat.wait_end()
     chat.answer.locator(".details-toggle").click()

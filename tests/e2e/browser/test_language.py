@@ -37,15 +37,23 @@ def test_the_browsers_language_is_taken(open_chat: OpenChat) -> None:
     expect(chat.page.locator(".suggestion").first).to_have_text(re.compile(r"[\u4e00-\u9fff]"))
 
 
-def test_the_theme_follows_the_system_and_the_choice(open_chat: OpenChat) -> None:
-    chat = open_chat(color_scheme="dark")
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_theme_follows_the_system_and_the_choice(open_chat: OpenChat, system: str) -> None:
+    """The first press is seen, whatever the system has; the third leads back to that."""
+    chat = open_chat(color_scheme=system)
     background = "() => getComputedStyle(document.body).backgroundColor"
-    dark = chat.page.evaluate(background)
+    own = chat.page.evaluate(background)
     chat.page.locator("#theme").click()
-    light = chat.page.evaluate(background)
-    assert light != dark
+    other = chat.page.evaluate(background)
+    assert other != own
     chat.page.reload()
-    assert chat.page.evaluate(background) == light
+    assert chat.page.evaluate(background) == other
+    chat.page.locator("#theme").click()
+    assert chat.page.evaluate(background) == own
+    chat.page.emulate_media(color_scheme="light" if system == "dark" else "dark")
+    assert chat.page.evaluate(background) == own
+    chat.page.locator("#theme").click()
+    assert chat.page.evaluate(background) == other
 
 
 FORMS = f"""async (counts) => {{

@@ -110,6 +110,48 @@ def test_resting_on_a_chip_shows_what_it_rests_on(open_chat: OpenChat) -> None:
     expect(preview).to_be_hidden()
 
 
+def test_the_preview_leaves_the_sentence_in_view(open_chat: OpenChat) -> None:
+    """It lay over what one wants to compare it with, with room free below."""
+    chat = show(open_chat, text=f"Doors\n\n\nHours\n\n{CLOSING}")
+    chip = chat.answer.locator(".cite").first
+    chip.hover()
+    preview = preview_of(chat)
+    expect(preview).to_be_visible()
+    box, of_chip = preview.bounding_box(), chip.bounding_box()
+    assert box is not None
+    assert of_chip is not None
+    assert box["y"] >= of_chip["y"] + of_chip["height"]
+    assert preview.locator(".preview-text").inner_text() == f"Doors\nHours\n{CLOSING}"
+
+
+def test_a_card_never_cuts_off_what_it_is_shown_for(open_chat: OpenChat) -> None:
+    phone = {"viewport": {"width": 390, "height": 844}}
+    for text, is_cut in ((TEXT, False), (f"{CLOSING} {BEFORE * 2}", True)):
+        chat = show(open_chat, text=text, **phone)
+        card = chat.answer.locator(".source").first
+        card.locator("summary").click()
+        expect(card.locator("mark")).to_have_text(CLOSING)
+        expect(card.get_by_role("button", name="Show all")).to_have_count(int(is_cut))
+        fits = "(mark) => mark.getBoundingClientRect().bottom <="
+        fits += " mark.closest('.source-text').getBoundingClientRect().bottom"
+        assert card.locator("mark").evaluate(fits)
+
+
+def test_the_panel_shows_what_it_marks_with_what_stands_around_it(open_chat: OpenChat) -> None:
+    around = "\n\n".join(f"Paragraph {n} of the passage." for n in range(40))
+    text = f"{around}\n\n{CLOSING}\n\n{around}"
+    chat = show(open_chat, Materials(text, "markdown", text), text=text)
+    chat.answer.locator(".cite").first.click()
+    mark = chat.page.locator("#source-panel mark")
+    expect(mark).to_be_in_viewport()
+    room = """(mark) => {
+      const inner = mark.getBoundingClientRect();
+      const outer = mark.closest('.panel-body').getBoundingClientRect();
+      return Math.min(inner.top - outer.top, outer.bottom - inner.bottom);
+    }"""
+    assert mark.evaluate(room) > 60
+
+
 def test_the_preview_follows_the_keyboard_and_closes_alone(open_chat: OpenChat) -> None:
     chat = show(open_chat, viewport={"width": 1300, "height": 800})
     preview, panel = preview_of(chat), chat.page.locator("#source-panel")

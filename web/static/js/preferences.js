@@ -1,16 +1,18 @@
 // Theme: the system's, or the reader's choice, kept in a cookie so that the server renders it.
 
 const COOKIE = "lectern_theme";
-const ORDER = ["", "light", "dark"];
 
 /** "" (as the system), "light" or "dark". */
 export function theme() {
   return document.documentElement.dataset.theme ?? "";
 }
 
-/** Goes to the next of system, light, dark, and returns it. */
+/** Goes to the next of the system's, the other one, and the one that the system has now as the reader's
+ * own choice, and returns it: the first step is seen. */
 export function nextTheme() {
-  const next = ORDER[(ORDER.indexOf(theme()) + 1) % ORDER.length];
+  const isDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  const order = isDark ? ["", "light", "dark"] : ["", "dark", "light"];
+  const next = order[(order.indexOf(theme()) + 1) % order.length];
   if (next) document.documentElement.dataset.theme = next;
   else delete document.documentElement.dataset.theme;
   const age = next ? 31536000 : 0;

@@ -90,7 +90,8 @@ export class PassagePreview {
         "p",
         { class: "preview-text", dir: "auto" },
         isBegun ? "… " : null,
-        withMarks(text, marks, (marked) => element("mark", {}, marked)),
+        // Paragraphs need no empty lines in so small a box.
+        withMarks(text, marks, (marked) => element("mark", {}, marked)).map((part) => part.replaceAll?.(/\n\s*\n/g, "\n") ?? part),
         isEnded ? " …" : null,
       ),
       button,
@@ -159,7 +160,8 @@ export class PassagePreview {
     if (this.isOpen) this.#frame ??= requestAnimationFrame(() => this.#place());
   }
 
-  /** Above the chip, or below it where there is more room, and never over it. */
+  /** Below the chip, since what it supports stands before it, or above where there is more room, and
+   * never over it. */
   #place() {
     this.#frame = null;
     if (this.#chip === null) return;
@@ -173,7 +175,7 @@ export class PassagePreview {
     const { width, height } = this.#box.getBoundingClientRect();
     const above = chip.top - 2 * GAP_PX;
     const below = innerHeight - chip.bottom - 2 * GAP_PX;
-    const isAbove = height <= above || above > below;
+    const isAbove = height > below && above > below;
     const shown = Math.min(height, isAbove ? above : below);
     if (shown < height) style.maxHeight = `${shown}px`;
     const left = Math.min(chip.left + chip.width / 2 - width / 2, innerWidth - width - GAP_PX);

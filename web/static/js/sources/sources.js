@@ -82,7 +82,14 @@ function card(passage, open) {
   return node;
 }
 
-/** A long text is cut, with a button that shows all of it. */
+/** Whether what supports the answer lies below the cut, or where it fades. */
+function hidesMark(text) {
+  const marks = [...text.querySelectorAll("mark")];
+  const end = text.getBoundingClientRect().bottom - text.clientHeight / 4;
+  return marks.some((mark) => mark.getBoundingClientRect().bottom > end);
+}
+
+/** A long text is cut, with a button that shows all of it; not where that hides what it is shown for. */
 function showText(body, content) {
   const text = element("div", { class: "source-text prose", dir: "auto", tabindex: "-1" }, content);
   const all = element("button", { class: "quiet show-all", type: "button", hidden: true }, t("source.all"));
@@ -91,13 +98,17 @@ function showText(body, content) {
     const isCut = text.scrollHeight > text.clientHeight + 1;
     text.classList.toggle("is-cut", isCut);
     all.hidden = !isCut;
+    if (isCut && hidesMark(text)) showAll();
   });
-  sizes.observe(content);
-  all.addEventListener("click", () => {
+  const showAll = () => {
     sizes.disconnect();
     text.classList.remove("is-cut");
     text.classList.add("is-whole");
     all.remove();
+  };
+  sizes.observe(content);
+  all.addEventListener("click", () => {
+    showAll();
     text.focus({ preventScroll: true });
   });
   body.prepend(text, all);
