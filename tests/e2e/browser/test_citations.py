@@ -129,11 +129,11 @@ def test_a_sentence_without_a_source_is_marked_and_explained(open_chat: OpenChat
     supported = cited(text, known, 1, "The door opens at eight.")
     chat = show(open_chat, text, supported, *none)
     prose = chat.answer.locator("> .prose")
-    expect(prose.locator("p")).to_have_text(f"{known}1 {made_up}?")
+    expect(prose.locator("p")).to_have_text(f"{known}1 {first}.? {second}?")
     expect(prose.locator("li")).to_have_text("Nobody said that either, by the way.?")
     assert chat.text.replace("\n", "") == text.replace("\n", "").replace("- ", "")
     marks = prose.get_by_role("button", name="No passage that was read supports this")
-    expect(marks).to_have_count(2)
+    expect(marks).to_have_count(3)
     chat.page.get_by_role("button", name="中文").click()
     expect(prose.locator(".unsourced").first).to_have_attribute(
         "aria-label", re.compile("没有支持")

@@ -258,6 +258,13 @@ def test_conversations_are_found_by_title_and_text(chat: ChatPage) -> None:
     expect(chat.questions).to_have_text([QUESTION])
     # What was looked for stays, so that the next one can be opened.
     expect(search).to_have_value("office")
+    # A new conversation is seen in the list, whatever was looked for.
+    page.locator("a.new-conversation").click()
+    expect(search).to_have_value("office")
+    chat.ask("Who teaches it?")
+    chat.wait_end()
+    expect(search).to_have_value("")
+    expect(titles(page)).to_have_text(["Who teaches it?", "A place to work", QUESTION])
 
 
 def test_a_late_reply_of_an_older_search_is_not_shown(open_chat: OpenChat) -> None:

@@ -125,9 +125,8 @@ def test_the_preview_leaves_the_sentence_in_view(open_chat: OpenChat) -> None:
 
 
 def test_a_card_never_cuts_off_what_it_is_shown_for(open_chat: OpenChat) -> None:
-    phone = {"viewport": {"width": 390, "height": 844}}
     for text, is_cut in ((TEXT, False), (f"{CLOSING} {BEFORE * 2}", True)):
-        chat = show(open_chat, text=text, **phone)
+        chat = show(open_chat, text=text, viewport={"width": 390, "height": 844})
         card = chat.answer.locator(".source").first
         card.locator("summary").click()
         expect(card.locator("mark")).to_have_text(CLOSING)

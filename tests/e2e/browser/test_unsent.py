@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, expect
 from tests.e2e.browser.chat_page import ChatPage
 from tests.e2e.browser.conftest import OpenChat
 from tests.e2e.browser.scripted_peer import ScriptedPeer, wait_until
+from tests.e2e.browser.test_connection_bar import Outage
 from tests.e2e.browser.test_lost_receipts import answered, keep_stored, press
 
 EDITS = "Object.keys(localStorage).filter((key) => key.startsWith('lectern.edit.'))"
@@ -261,6 +262,24 @@ def test_what_it_is_being_changed_to_is_kept(chat: ChatPage, peer: ScriptedPeer)
     assert chat.wait_end() == "Answered"
     assert peer.sent("ask")[-1]["text"] == "Question 1, but shorter"
     assert chat.page.evaluate(EDITS) == []
+
+
+def test_what_waits_for_the_network_says_so_at_once_when_it_is_opened_again(
+    open_chat: OpenChat,
+) -> None:
+    """It seemed to be sent, for as long as a short pause of the connection is not told."""
+    peer = Outage()
+    chat = open_chat(before=peer.attach_to)
+    expect(chat.page.locator("#model-note")).to_contain_text("peer")
+    peer.is_gone = True
+    peer.close(1001)
+    expect(chat.page.locator("#connection")).to_be_visible()
+    chat.ask("Question 1")
+    waits = chat.answer.locator(".waiting")
+    expect(waits).to_contain_text("Not sent yet: there is no connection.")
+    leave(chat)
+    unsent(chat).click()
+    assert "Not sent yet: there is no connection." in waits.inner_text()
 
 
 def test_one_that_is_discarded_in_the_list_does_not_come_back(

@@ -134,7 +134,10 @@ chat.addEventListener("running", () => {
   if (running !== null) status.watch(running);
 });
 chat.addEventListener("accepted", ({ detail }) => {
-  if (detail.isNew) composer.moveDraft(detail.conversation);
+  if (detail.isNew) {
+    composer.moveDraft(detail.conversation);
+    sidebar.endSearch();
+  }
   sidebar.current = detail.conversation;
   listConversations();
 });

@@ -19,7 +19,8 @@ const FRAGILE_LINE = /^(?:\s*(?:```|~~~|\$\$|\\\])|[-=|:\s]+$|\s*(?:(?:\d{1,9}[.
 
 /**
  * The server's citations, with those of neighbouring sentences in one paragraph that rest on the
- * same source, or on none, as one: behind the last of them, with the marks of all.
+ * same source as one: behind the last of them, with the marks of all. What rests on none is marked
+ * sentence by sentence: one that is not would look as if it did.
  */
 export function joinCitations(text, citations) {
   if (citations === null) return null;
@@ -29,7 +30,7 @@ export function joinCitations(text, citations) {
     const last = joined.at(-1);
     const isNext =
       last !== undefined &&
-      last.by !== "model" &&
+      !["model", "none"].includes(last.by) &&
       citation.by === last.by &&
       citation.n === last.n &&
       /^[^\S\n]*$/.test(text.slice(offset(last.end), offset(citation.start)));

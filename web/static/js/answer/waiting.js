@@ -27,9 +27,9 @@ export class Waiting {
   root = element("div", { class: "waiting" });
 
   /**
-   * `answer` runs. `connection`: tells "state" and has `isOpen`, or null. `onTick(nowMs)`
-   * (performance.now) is called at each update: every 500 ms while the page is visible, and at what
-   * happens between.
+   * `answer` runs. `connection`: tells "state" and has `isOpen` and `lostAt`, or null.
+   * `onTick(nowMs)` (performance.now) is called at each update: every 500 ms while the page is
+   * visible, and at what happens between.
    */
   constructor(answer, connection, onTick) {
     this.#answer = answer;
@@ -80,7 +80,7 @@ export class Waiting {
 
   #watchConnection(nowMs) {
     if (this.#connection === null || this.#connection.isOpen) this.#lostMs = null;
-    else this.#lostMs ??= nowMs;
+    else this.#lostMs ??= this.#connection.lostAt ?? nowMs;
   }
 
   /** What keeps the answer from being seen, or null. */

@@ -29,6 +29,8 @@ export class Connection extends EventTarget {
   state = "connecting";
   /** How the last socket was closed, or null. */
   closeCode = null;
+  /** Since when it is not open (ms, performance.now), null where it is or never was. */
+  lostAt = null;
   /** When the pause before the next attempt ends (ms, performance.now), or null. */
   retryAt = null;
   /** Bytes of the largest message that the server takes; unlimited until it has said. */
@@ -178,7 +180,9 @@ export class Connection extends EventTarget {
 
   #setState(state) {
     if (state === this.state) return;
+    if (this.isOpen) this.lostAt = performance.now();
     this.state = state;
+    if (this.isOpen) this.lostAt = null;
     this.dispatchEvent(new CustomEvent("state", { detail: state }));
   }
 }

@@ -78,6 +78,11 @@ export class Sidebar extends EventTarget {
     this.#search.refresh();
   }
 
+  /** What was looked for is no more what its reader wants to see. */
+  endSearch() {
+    if (this.#search.query) this.#search.clear();
+  }
+
   set current(conversation) {
     this.#list.current = conversation;
   }
