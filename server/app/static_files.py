@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-_IMMUTABLE = "public, max-age=31536000, immutable"
+_IMMUTABLE = "max-age=31536000, immutable"
 _REVALIDATE = "no-cache"
 _MEDIA_TYPES = {
     # The system's table is not to be trusted for these: a module with another type does not run.

@@ -229,7 +229,7 @@ async def test_every_address_in_the_page_is_cached_for_ever(client: httpx.AsyncC
     for address in addresses:
         response = await client.get(address)
         assert response.status_code == 200, address
-        assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert response.headers["cache-control"] == "max-age=31536000, immutable"
         assert response.headers["x-content-type-options"] == "nosniff"
 
 
