@@ -124,4 +124,6 @@ def _facts(record: Record, language: str) -> list[tuple[str, str]]:
         facts.append((say("record.window"), say("record.windowValue", n=context.get("window"))))
         for name, words, fields in _PARTS:
             facts.append((say(name), say(words, **{field: context.get(field) for field in fields})))
+        if skipped := context.get("turns_skipped"):
+            facts.append((say("record.skipped"), say("record.skippedValue", n=skipped)))
     return facts

@@ -118,7 +118,11 @@ async def test_turns_without_an_answer_are_no_part_of_the_view(tmp_path: Path) -
         assert third["context"][0]["turns_dropped"] == 0
         skipped = [one["context"][0]["turns_skipped"] for one in (first, second, third)]
         assert skipped == [0, 1, 1]
-        assert (await site.stored(third["accepted"][0]["message"]))["context"]["turns_skipped"] == 1
+        answer = third["accepted"][0]["message"]
+        assert (await site.stored(answer))["context"]["turns_skipped"] == 1
+        async with site.client() as client:
+            paper = await client.get(f"/records/{answer}", headers={"accept-language": "en"})
+        assert "1, not shown to the model" in paper.text
 
 
 async def test_costs_are_stored_as_they_are_told(tmp_path: Path) -> None:

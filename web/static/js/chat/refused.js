@@ -21,8 +21,8 @@ export class Refused {
 
   /** As `keep`, of what an earlier page has sent, and this one does not show. */
   leave(message, error) {
-    this.#left.add(message.id);
     this.keep(message, error);
+    if (this.#all.has(message.id)) this.#left.add(message.id);
   }
 
   /** Each {message, error} that an earlier page has left, and that `show(message, error)` does not
