@@ -14,8 +14,15 @@ _MAX_QUESTION_CHARS = 2000
 _MAX_UNITS = 64
 _PREVIOUS_WEIGHT, _UNNEEDED_WEIGHT = 0.5, 0.3
 """What the question before counts, for a follow-up and for one that stands on its own."""
+_MOST_UNNEEDED = 0.35
+"""All that a question that stands on its own takes over weighs no more than this share of what it
+asks for: the topic before it may have many words, and has often been left."""
 _FOLLOW_UP_WEIGHT = 2.0
 """A question whose units weigh less than this together may lean on the one before it."""
+_TOPIC_WEIGHT = 0.4
+"""A whole question that names a topic of so much weight ("When are office hours?") does not."""
+_NO_TOPICS = frozenset({"ǂroom", "ǂdeadline", "ǂcount", "ǂduration", "ǂbig"})
+"""What is asked of any topic: "When is the deadline?", "哪个教室？"."""
 
 _OPENING = regex.compile(
     r"\s*(?:and\b|but\b|so\b|also\b|what about\b|how about\b|what if\b|then\b"
@@ -29,6 +36,12 @@ _NO_PRONOUN = regex.compile(
     r"\b(?:is|are|was|were|be|been|will|would|can) there\b|\bthere(?:'s| is| are)\b"
 )
 _ENDING = regex.compile(r"呢\s*[?？。]?\s*$")
+_CLAUSE = regex.compile(
+    r"\s*(?:(?:on|at|in|by|until|for|to|from) )?(?:when|where|who|whom|whose|what|which|how|why)\b"
+    r".{0,80}?\b(?:is|are|was|were|do|does|did|can|may|must|should|will|has|have|teach\w*|gives?"
+    r"|holds?)\b"
+)
+_CLAUSE_ZH = regex.compile(r"什么|哪|几|谁|怎|如何|多少|多久|是否|吗")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,8 @@ def what_is_asked(question: str, previous: str | None, calendar: CourseCalendar)
         # "And Lab 2?" asks about Lab 2 instead of the lab before.
         if unit.words not in known and numbered_kind(unit) not in named
     ]
+    if not is_follow_up:
+        leaned = _limited(leaned, _MOST_UNNEEDED * _asked_weight(own))
     return Asked(tuple(own), tuple(leaned), is_follow_up)
 
 
@@ -89,12 +104,27 @@ def refers_back(question: str) -> bool:
 
 def _leans(question: str, own: Sequence[QueryUnit]) -> bool:
     folded = fold(question[:_MAX_QUESTION_CHARS])
+    topics = [unit for unit in own if not _NO_TOPICS.issuperset(unit.words)]
+    is_whole = (
+        _CLAUSE.match(folded) is not None or _CLAUSE_ZH.search(folded) is not None
+    ) and _asked_weight(topics) >= _TOPIC_WEIGHT
     return (
-        sum(unit.weight for unit in own if unit.is_asked) < _FOLLOW_UP_WEIGHT
+        (_asked_weight(own) < _FOLLOW_UP_WEIGHT and not is_whole)
         or _OPENING.match(folded) is not None
         or _ENDING.search(folded) is not None
         or _PRONOUN.search(folded) is not None
     )
+
+
+def _asked_weight(units: Sequence[QueryUnit]) -> float:
+    return sum(unit.weight for unit in units if unit.is_asked)
+
+
+def _limited(units: Sequence[QueryUnit], most: float) -> list[QueryUnit]:
+    """The units, weighing no more than `most` together."""
+    total = sum(unit.weight for unit in units)
+    share = min(1.0, most / total) if total else 1.0
+    return [replace(unit, weight=unit.weight * share) for unit in units]
 
 
 def _units(question: str, calendar: CourseCalendar) -> list[QueryUnit]:

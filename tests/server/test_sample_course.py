@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from server.app.factory import SAMPLE_COURSE
 from server.app.library_setup import folder_importer
 from server.app.passages import estimate_tokens
-from server.app.retrieval import Retriever
+from server.app.retrieval import Previous, Retriever
 from server.store.database import Database, sqlite_url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
@@ -31,22 +32,49 @@ FOUND = {
     "实验迟交会怎样？": "扣该实验 10%",
 }
 """Words of the passage that answers."""
+MISSED_AFTER = {
+    ("什么是连续批处理？", "实验迟交会怎样？"),
+    ("Explain fairness and ageing in scheduling", "实验迟交会怎样？"),
+}
+"""Where words alone still prefer what was asked before: Lab 2 is about both."""
 
 
 async def _count(texts: Sequence[str]) -> list[int]:
     return [estimate_tokens(text) for text in texts]
 
 
+@asynccontextmanager
+async def sample(tmp_path: Path) -> AsyncIterator[tuple[Retriever, str]]:
+    """What searches the sample course, and the course's id."""
+    database = Database(sqlite_url(tmp_path / "s.db"))
+    await database.open()
+    course = await folder_importer(database, _count, tmp_path).import_course(SAMPLE_COURSE)
+    yield Retriever(database), course.id
+    await database.close()
+
+
 async def test_the_suggested_questions_find_their_answers(tmp_path: Path) -> None:
     course = json.loads((SAMPLE_COURSE / "course.json").read_text("utf-8"))
     suggested = [text for one in course["suggestions"] for text in one.values()]
     assert sorted(suggested) == sorted(FOUND)
-    database = Database(sqlite_url(tmp_path / "s.db"))
-    await database.open()
-    course = await folder_importer(database, _count, tmp_path).import_course(SAMPLE_COURSE)
-    retriever = Retriever(database)
-    for question, words in FOUND.items():
-        found = await retriever.retrieve(course.id, question)
-        assert found.is_found, question
-        assert any(words in passage.text for passage in found.passages), question
-    await database.close()
+    async with sample(tmp_path) as (retriever, course_id):
+        for question, words in FOUND.items():
+            found = await retriever.retrieve(course_id, question)
+            assert found.is_found, question
+            assert any(words in passage.text for passage in found.passages), question
+
+
+async def test_they_find_them_whatever_was_asked_before(tmp_path: Path) -> None:
+    """A short question was taken for one about the topic before, which has many words."""
+    topics = ("Explain fairness and ageing in scheduling", "Who won the football world cup?")
+    misses: set[tuple[str, str]] = set()
+    async with sample(tmp_path) as (retriever, course_id):
+        for before in (*FOUND, *topics):
+            taken = await retriever.retrieve(course_id, before, limit=3)
+            materials = dict.fromkeys(passage.material_id for passage in taken.passages)
+            previous = Previous(before, tuple(materials))
+            for question, words in FOUND.items():
+                found = await retriever.retrieve(course_id, question, previous=previous)
+                if not (found.is_found and any(words in one.text for one in found.passages)):
+                    misses.add((before, question))
+    assert misses <= MISSED_AFTER

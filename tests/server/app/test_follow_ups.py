@@ -43,6 +43,35 @@ def test_a_question_that_stands_alone_only_leans() -> None:
     assert 0 < alone.leaned[-1].weight < follow_up.leaned[-1].weight < 1
 
 
+@pytest.mark.parametrize(
+    ("question", "is_follow_up"),
+    [
+        ("When are office hours?", False),
+        ("Who teaches the course?", False),
+        ("期末考试在哪里？", False),
+        ("什么时候答疑？", False),
+        ("什么时候交？", True),
+        ("When is the deadline?", True),
+        ("Why?", True),
+        ("In which room?", True),
+        ("On Thursday?", True),
+        ("The deadline?", True),
+        ("哪个教室？", True),
+        ("多少分？", True),
+    ],
+)
+def test_a_whole_question_stands_alone_however_short(question: str, is_follow_up: bool) -> None:
+    assert asked(question, "Explain zebras and walruses").is_follow_up is is_follow_up
+
+
+def test_a_topic_of_many_words_does_not_outweigh_the_next_question() -> None:
+    before = "Explain zebras, walruses, pelicans, badgers and otters of the aquarium"
+    office = asked("When are office hours?", before)
+    assert len(office.leaned) > 4
+    own = sum(unit.weight for unit in office.own if unit.is_asked)
+    assert sum(unit.weight for unit in office.leaned) < own / 2
+
+
 def test_a_number_of_the_same_kind_takes_the_place_of_the_one_before() -> None:
     words = {unit.words for unit in asked("and lab 2?", "When is lab 1 of week 3 due?").units}
     assert ("ǂlab2",) in words
