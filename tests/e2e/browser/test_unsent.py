@@ -19,6 +19,15 @@ def unsent(chat: ChatPage) -> Locator:
     return chat.page.locator(".unsent button.conversation")
 
 
+def ask_stored(chat: ChatPage, peer: ScriptedPeer) -> str:
+    """The address of a stored conversation, in which Question 1 is answered by One."""
+    peer.answer(answered("One"))
+    chat.ask("Question 1")
+    chat.wait_end()
+    keep_stored(chat.page, {"text": "One", "state": "finished"})
+    return chat.page.url
+
+
 def leave(chat: ChatPage) -> None:
     """For a new conversation."""
     chat.page.locator("a.new-conversation").click()
@@ -106,11 +115,7 @@ def test_one_refused_in_a_stored_conversation_stands_there_again(
     chat: ChatPage, peer: ScriptedPeer
 ) -> None:
     """It was gone when that was opened again: the server had not stored it."""
-    peer.answer(answered("One"))
-    chat.ask("Question 1")
-    chat.wait_end()
-    keep_stored(chat.page, {"text": "One", "state": "finished"})
-    address = chat.page.url
+    address = ask_stored(chat, peer)
     question = ask_and_leave(chat, peer, "Question 2")
     refuse(peer, question)
     chat.page.evaluate("history.back()")
@@ -179,11 +184,7 @@ def test_one_that_was_refused_outlives_a_reload(chat: ChatPage, peer: ScriptedPe
 def test_those_that_were_refused_stand_where_they_were_asked(
     chat: ChatPage, peer: ScriptedPeer
 ) -> None:
-    peer.answer(answered("One"))
-    chat.ask("Question 1")
-    chat.wait_end()
-    keep_stored(chat.page, {"text": "One", "state": "finished"})
-    address = chat.page.url
+    address = ask_stored(chat, peer)
     refuse_one(chat, peer, "Question 2")
     leave(chat)
     refuse_one(chat, peer, "Question 3")
@@ -199,11 +200,7 @@ def test_those_that_were_refused_stand_where_they_were_asked(
 def test_one_that_is_refused_while_its_conversation_is_not_shown_is_found_there(
     chat: ChatPage, peer: ScriptedPeer
 ) -> None:
-    peer.answer(answered("One"))
-    chat.ask("Question 1")
-    chat.wait_end()
-    keep_stored(chat.page, {"text": "One", "state": "finished"})
-    address = chat.page.url
+    address = ask_stored(chat, peer)
     ask_and_leave(chat, peer, "Question 2")
     chat.page.reload()
     wait_until(chat.page, lambda: len(peer.sent("ask")) == 3)  # sent again by the new page

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from server.app.own_data import OwnData
 from server.service.auth import COOKIE_NAME, UserId
 from tests.server.app.site import Site, open_site
 from tests.server.service.harness import PATIENCE_S, eventually, hosted
+from tests.server.service.test_half_body import reply
 
 pytestmark = [pytest.mark.anyio, pytest.mark.one_loop]
 
@@ -45,13 +45,6 @@ async def half_sent(site: Site, way: Way) -> AsyncIterator[asyncio.StreamReader]
             yield reader
         finally:
             writer.close()
-
-
-async def reply(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """The status line, and everything up to the end of the connection."""
-    async with asyncio.timeout(PATIENCE_S):
-        data = await reader.read()
-    return data.partition(b"\r\n")[0], data
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -109,7 +102,7 @@ async def test_what_has_arrived_is_taken_to_the_end(tmp_path: Path) -> None:
     async with open_site(tmp_path) as site:
         site.app.refuse_new_work()
         async with site.client() as client:
-            reply: httpx.Response = await client.post(
+            told = await client.post(
                 "/api/login", json={"login": "nobody", "password": "a wrong password"}
             )
-        assert reply.status_code == 401, reply.text
+        assert told.status_code == 401, told.text
