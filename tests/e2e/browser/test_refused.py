@@ -216,7 +216,7 @@ def test_nobody_else_finds_it(chat: ChatPage, peer: ScriptedPeer) -> None:
     refuse_one(chat, peer, "A secret question")
     chat.page.context.clear_cookies()
     chat.page.reload()
-    expect(chat.question).to_be_visible()
+    chat.page.wait_for_selector("html.is-ready")
     expect(chat.questions).to_have_count(0)
     expect(unsent(chat)).to_have_count(0)
     assert chat.page.evaluate("sessionStorage.getItem('lectern.refused')") is None

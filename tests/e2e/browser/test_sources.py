@@ -130,10 +130,11 @@ def test_a_card_never_cuts_off_what_it_is_shown_for(open_chat: OpenChat) -> None
         card = chat.answer.locator(".source").first
         card.locator("summary").click()
         expect(card.locator("mark")).to_have_text(CLOSING)
-        expect(card.get_by_role("button", name="Show all")).to_have_count(int(is_cut))
         fits = "(mark) => mark.getBoundingClientRect().bottom <="
         fits += " mark.closest('.source-text').getBoundingClientRect().bottom"
-        assert card.locator("mark").evaluate(fits)
+        mark = card.locator("mark").element_handle()
+        chat.page.wait_for_function(fits, arg=mark)  # how much there is is known a frame later
+        expect(card.get_by_role("button", name="Show all")).to_have_count(int(is_cut))
 
 
 def test_the_panel_shows_what_it_marks_with_what_stands_around_it(open_chat: OpenChat) -> None:

@@ -222,7 +222,7 @@ def test_a_shown_one_can_be_discarded(chat: ChatPage, peer: ScriptedPeer) -> Non
     expect(chat.page.locator(".welcome")).to_be_visible()
     expect(chat.question).to_be_focused()
     chat.page.reload()
-    expect(chat.question).to_be_visible()
+    chat.page.wait_for_selector("html.is-ready")
     expect(chat.questions).to_have_count(0)
     expect(chat.page.locator(".unsent")).to_be_hidden()
 
@@ -275,8 +275,14 @@ def test_what_waits_for_the_network_says_so_at_once_when_it_is_opened_again(
     waits = chat.answer.locator(".waiting")
     expect(waits).to_contain_text("Not sent yet: there is no connection.")
     leave(chat)
-    unsent(chat).click()
-    assert "Not sent yet: there is no connection." in waits.inner_text()
+    told = chat.page.evaluate(
+        """async () => {
+          document.querySelector('.unsent button.conversation').click();
+          for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
+          return document.querySelector('.answer .waiting').textContent;
+        }"""
+    )
+    assert "Not sent yet: there is no connection." in told
 
 
 def test_one_that_is_discarded_in_the_list_does_not_come_back(
@@ -291,6 +297,6 @@ def test_one_that_is_discarded_in_the_list_does_not_come_back(
     expect(unsent(chat)).to_have_count(0)
     assert chat.page.evaluate(EDITS) == []
     chat.page.reload()
-    expect(chat.question).to_be_visible()
+    chat.page.wait_for_selector("html.is-ready")
     expect(chat.questions).to_have_count(0)
     expect(unsent(chat)).to_have_count(0)
