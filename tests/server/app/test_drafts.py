@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.app.drafts import Drafts
 from server.store.database import Database, sqlite_url
-from server.store.messages import AnswerChangedError, Messages, Outcome, Partial
+from server.store.messages import GoneError, Messages, Outcome, Partial
 from server.store.schema import MessageState
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +125,7 @@ async def test_an_end_of_a_deleted_answer_holds_up_no_other(tmp_path: Path) -> N
     messages = Messages(database)
     back = Outcome(MessageState.FINISHED, "length", {"type": "max_tokens"}, takes_back=True)
     await messages.finish("deleted", back)
-    with pytest.raises(AnswerChangedError):
+    with pytest.raises(GoneError):
         await messages.undo("deleted", key="k")
     await database.close()
 
