@@ -74,8 +74,8 @@ class Accounts:
         self, name: str, login: str, password: str, *, role: str, link: OneTimeLink | None = None
     ) -> Entered:
         """Makes an account, by a link if one is named, and enters it; the first teacher's teaches
-        the courses that nobody teaches. Raises BadRequestError,
-        ConflictError for a login that is taken, NotFoundError for a link that is used up."""
+        the courses that nobody teaches. Raises BadRequestError, ConflictError for a login that is
+        taken, NotFoundError for a link that is used up."""
         name, login = check_name(name), check_login(login)
         check_password(password)
         account = NewAccount(name, login, await self._passwords.hash(password), role)

@@ -65,13 +65,20 @@ def ask_refused(chat: ChatPage, text: str) -> None:
     expect(chat.answer.locator(".notice-red")).to_contain_text(TOO_MANY)
 
 
-def test_a_reload_hides_nothing_behind_it(open_chat: OpenChat) -> None:
-    """It was the newest branch, and what was asked then did not know of what it hid."""
+def asked_around(open_chat: OpenChat, *before: str) -> tuple[ChatPage, Refuser]:
+    """REFUSED is refused behind what is answered `before`, and SECOND answered behind it."""
     refuser = Refuser(REFUSED)
     chat = open_chat(before=refuser.attach_to)
-    ask(chat, QUESTION)
+    for text in before:
+        ask(chat, text)
     ask_refused(chat, REFUSED)
     ask(chat, SECOND)
+    return chat, refuser
+
+
+def test_a_reload_hides_nothing_behind_it(open_chat: OpenChat) -> None:
+    """It was the newest branch, and what was asked then did not know of what it hid."""
+    chat, refuser = asked_around(open_chat, QUESTION)
     for _ in range(2):
         chat.page.reload()
         expect(chat.questions).to_have_text([QUESTION, SECOND, REFUSED])
@@ -87,11 +94,7 @@ def test_a_reload_hides_nothing_behind_it(open_chat: OpenChat) -> None:
 
 
 def test_what_is_asked_behind_it_follows_what_was_answered(open_chat: OpenChat) -> None:
-    refuser = Refuser(REFUSED)
-    chat = open_chat(before=refuser.attach_to)
-    ask(chat, QUESTION)
-    ask_refused(chat, REFUSED)
-    ask(chat, SECOND)
+    chat, _ = asked_around(open_chat, QUESTION)
     chat.page.reload()
     expect(chat.questions).to_have_text([QUESTION, SECOND, REFUSED])
     ask(chat, THIRD)
@@ -107,10 +110,7 @@ def test_a_first_one_is_asked_in_the_conversation_that_has_begun_since(
     open_chat: OpenChat,
 ) -> None:
     """It began another one, whose id then was that of what was shown."""
-    refuser = Refuser(REFUSED)
-    chat = open_chat(before=refuser.attach_to)
-    ask_refused(chat, REFUSED)
-    ask(chat, SECOND)
+    chat, refuser = asked_around(open_chat)
     address = chat.page.url
     chat.answers.first.get_by_role("button", name="Retry").click()
     expect(chat.questions).to_have_text([SECOND, REFUSED])
@@ -125,10 +125,7 @@ def test_a_first_one_is_asked_in_the_conversation_that_has_begun_since(
 def test_a_first_one_is_found_in_the_conversation_that_has_begun_since(
     open_chat: OpenChat,
 ) -> None:
-    refuser = Refuser(REFUSED)
-    chat = open_chat(before=refuser.attach_to)
-    ask_refused(chat, REFUSED)
-    ask(chat, SECOND)
+    chat, _ = asked_around(open_chat)
     chat.page.reload()
     expect(chat.questions).to_have_text([SECOND, REFUSED])
     expect(chat.page.locator(".unsent")).to_be_hidden()
